@@ -118,10 +118,8 @@ class L1(Box):
 
     Parameters
     ----------
-    strength : float or array_like of float
-        :math:`\lambda`, 0 or more, in units of the mean loss. An array is broadcast to the weight:
-        for a FullyConnected layer it may have a strength for each column, as in the adaptive
-        lasso.
+    strength : float
+        :math:`\lambda`, 0 or more, in units of the mean loss.
     low, high : float
         Bounds, as in `Box`; none by default.
 
@@ -130,7 +128,7 @@ class L1(Box):
     TypeError
         If one of them is not a number.
     ValueError
-        If a `strength` is below 0, infinite or a NaN, or the bounds are not those of a `Box`.
+        If `strength` is below 0, infinite or a NaN, or the bounds are not those of a `Box`.
 
     Examples
     --------
@@ -145,19 +143,18 @@ class L1(Box):
     """
 
     def __init__(self, strength, low=-math.inf, high=math.inf):
-        self.strength = _checked_strengths(strength)
+        self.strength = _checked_strength(strength)
         super().__init__(low, high)
 
     def prox(self, weight, step_size):
         """Soft-threshold a weight in place; see `ProximalOperator.prox`."""
-        threshold = step_size * _like(self.strength, weight)
+        threshold = step_size * self.strength
         nd.elemwise_add(nd.maximum(weight, threshold), nd.minimum(weight, -threshold), out=weight)
         super().prox(weight, step_size)
 
     def value(self, weight):
         """Return the strength times the sum of the absolute values, or infinity."""
-        exact = _float64(weight)
-        return _sum(_like(self.strength, exact) * exact.abs()) + super().value(weight)
+        return self.strength * _sum(_float64(weight).abs()) + super().value(weight)
 
 
 class GroupLasso(ProximalOperator):
@@ -226,18 +223,6 @@ def _checked_strength(value):
                                 lambda number: 0 <= number < math.inf))
 
 
-def _checked_strengths(value):
-    if isinstance(value, (list, tuple, np.ndarray)) and np.ndim(value):
-        return [_checked_strengths(each) for each in value]
-    return _checked_strength(value)
-
-
-def _like(strength, weight):
-    """Return a strength, or an array of strengths on the device and in the dtype of a weight."""
-    return strength if isinstance(strength, float) else nd.array(
-        strength, weight.context, weight.dtype)
-
-
 def _float64(weight):
     return weight.tostype('default').astype('float64')
 
@@ -262,7 +247,7 @@ class ProximalOperators:
     """
 
     def __init__(self, proximal, trainable, weights):
-        self._trainable, self.by_name = trainable, proximal or {}
+        self.by_name = proximal or {}
         if proximal is not None and not isinstance(proximal, dict):
             _check_operator(proximal)
             self.by_name = dict.fromkeys(weights, proximal)
@@ -275,18 +260,13 @@ class ProximalOperators:
                 raise ValueError('proximal must be for trained parameters (%s), not for %r'
                                  % (', '.join(trainable), name))
 
-    def check_optimizer(self, optimizer, optimizer_params, names, on_servers=False):
-        """Raise a ValueError if the operators do not fit an optimizer, its weights or the KVStore.
-        """
+    def check_optimizer(self, optimizer, optimizer_params, on_servers=False):
+        """Raise a ValueError if the operators do not fit an optimizer or the KVStore."""
         if not self.by_name:
             return
         if on_servers:
             raise ValueError('proximal must be None where the servers of a kvstore update the '
                              "weights: with 'dist_async', or MXNET_UPDATE_ON_KVSTORE=1")
-        lacking = sorted(set(self.by_name) - set(names))
-        if lacking:
-            raise ValueError('proximal must be for parameters of the bucket that init_optimizer is '
-                             'called for, and %s is not one' % ', '.join(lacking))
         klass, name, arguments = described(optimizer, optimizer_params)
         momentum = arguments.get('momentum')
         # A subclass may step as sgd does, and nag does without momentum.
@@ -298,22 +278,6 @@ class ProximalOperators:
             raise ValueError('optimizer must be svrg_lbfgs, or sgd without momentum, for proximal, '
                              'not %s%s: a step of one rate' % (
                                  name, ' with momentum %g' % momentum if momentum else ''))
-
-    def check_borrowed(self, lent, has_same_keys):
-        """Raise a ValueError if a borrowed optimizer does not apply these operators.
-
-        `lent` are the lender's operators, None for a plain Module. `has_same_keys` tells whether
-        both call the optimizer with the same key for a parameter.
-        """
-        for name in self._trainable:
-            own, other = (each and each.by_name.get(name) for each in (self, lent))
-            if own != other and not (is_ours(own) and repr(own) == repr(other)):
-                raise ValueError('proximal must be that of shared_module, whose optimizer has the '
-                                 'operators, for %s, not %r' % (name, own))
-        if self.by_name and not has_same_keys:
-            raise ValueError('proximal needs a kvstore that updates the weights '
-                             '(MXNET_UPDATE_ON_KVSTORE=1) for a module with other parameters than '
-                             'shared_module, or for such a bucket: MXNet numbers them otherwise')
 
     def steps(self, idx2name):
         """Map each parameter's name and numbers to the function that applies its operator."""

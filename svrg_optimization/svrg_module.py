@@ -463,9 +463,13 @@ class SVRGModule(Module):
         assert shared_module.optimizer_initialized
         check_rule(shared_module._optimizer, {}, self.alpha, on_servers=False,
                    batches=self.full_grad_batches)
+        lent = getattr(shared_module, '_proximal', None)
+        if lent is not self._proximal and any(each and each.by_name
+                                              for each in (lent, self._proximal)):
+            raise ValueError('proximal must be None for a module that borrows an optimizer, and '
+                             'for shared_module')
         has_same_keys = (shared_module._update_on_kvstore
                          or shared_module._param_names == self._param_names)
-        self._proximal.check_borrowed(getattr(shared_module, '_proximal', None), has_same_keys)
         if not has_same_keys and rule_of(shared_module._optimizer) is not None:
             raise ValueError('shared_module must have the same parameters with svrg_lbfgs')
         if isinstance(shared_module, SVRGModule):

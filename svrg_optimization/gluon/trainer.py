@@ -158,7 +158,7 @@ class SVRGTrainer(gluon.Trainer):
         trained = [param.name for param in self._params if param.grad_req != 'null']
         self._proximal = ProximalOperators(
             settings.proximal, trained, [name for name in trained if name.endswith('weight')])
-        self._proximal.check_optimizer(optimizer, optimizer_params, trained)
+        self._proximal.check_optimizer(optimizer, optimizer_params)
         self._trained = TrainedParameters(self)
         rule = self._trained.rule
         if rule is not None:

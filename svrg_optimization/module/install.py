@@ -138,7 +138,7 @@ def _checked(module, kvstore, updates, optimizer, optimizer_params):
     check_waits(kvstore, settings.tol)
     check_rule(optimizer, optimizer_params, settings.alpha, on_servers,
                settings.full_grad_batches)
-    module._proximal.check_optimizer(optimizer, optimizer_params, module._arg_params, on_servers)
+    module._proximal.check_optimizer(optimizer, optimizer_params, on_servers)
     return kvstore
 
 

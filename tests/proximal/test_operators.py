@@ -125,7 +125,7 @@ def test_groups_may_be_along_any_axis(axis, other, threshold):
     (lambda: L1(1, low='0'), TypeError, 'low must be'),
     (lambda: L1(1, 0, -1), ValueError, 'high must be'),
     (lambda: GroupLasso(math.nan, 1), ValueError, 'strength must be'),
-    (lambda: L1([1, -1]), ValueError, 'strength must be a number of 0 or more, not -1'),
+    (lambda: L1([1]), TypeError, r'strength must be a number of 0 or more, not \[1\]'),
     (lambda: GroupLasso(1, 1, low=1), ValueError, 'low must be 0 or -inf, not 1'),
     (lambda: GroupLasso(1, 1.), TypeError, 'axis must be an int, not 1.0'),
     (lambda: GroupLasso(1, True), TypeError, 'axis must be an int, not True'),

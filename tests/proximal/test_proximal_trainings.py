@@ -146,7 +146,7 @@ def test_buckets_and_their_checkpoints_share_the_operator(tmp_path, monkeypatch,
 
 @pytest.mark.parametrize('proximal', [
     L1(0.2), {'fc_weight': GroupLasso(0.3, 1), 'hidden_weight': L1(0.1)},
-    {'fc_weight': Box(-math.inf, 0.1), 'hidden_bias': Box(0)}, L1([0.2], high=0.1)], ids=str)
+    {'fc_weight': Box(-math.inf, 0.1), 'hidden_bias': Box(0)}, L1(0.2, high=0.1)], ids=str)
 @pytest.mark.parametrize('stop', [2, 3])
 def test_a_resumed_run_is_bit_identical(tmp_path, proximal, stop):
     problem, prefix = Problem('perceptron', rows=37), str(tmp_path / 'model')
