@@ -36,14 +36,13 @@ class GradientVariance(NamedTuple):
         together. It has no unit. It can lie outside of [0, 1], the range of
         `alpha`: below 0 the gradients at the snapshot are of no use. It is nan
         where the gradients at the snapshot do not vary, as over a single
-        batch, and where `alpha` is the number 0, since they are not computed
-        then.
+        batch.
     """
 
     plain: float
     svrg: float
     by_parameter: Dict[str, Variance]
-    best_alpha: float = float('nan')
+    best_alpha: float
 
 
 def gradient_variance(mod, data):
@@ -79,8 +78,8 @@ def gradient_variance(mod, data):
     Parameters
     ----------
     mod : SVRGModule or SVRGTrainer
-        The module or trainer, with an active snapshot or with `alpha` 0. An
-        SVRGBucketingModule cannot be measured.
+        The module or trainer, with an active snapshot. An SVRGBucketingModule
+        cannot be measured.
     data : DataIter, or for a trainer any iterable
         The data to measure over. An iterator is reset and read to its end.
 
@@ -93,7 +92,7 @@ def gradient_variance(mod, data):
     TypeError
         If `mod` is neither, or `data` is no iterator.
     RuntimeError
-        If `mod` has no snapshot or is not bound for training.
+        If `mod` has no snapshot.
     ValueError
         If `data` yields no batch.
 
@@ -120,14 +119,11 @@ def gradient_variance(mod, data):
     """
     if isinstance(mod, SVRGTrainer):
         mod._check_ready()
-    elif not isinstance(mod, SVRGModule):
-        raise TypeError('mod must be an SVRGModule or an SVRGTrainer, not %r' % (mod,))
-    elif not (mod.binded and mod.for_training and mod.params_initialized):
-        raise RuntimeError('mod must be bound with for_training=True and have its parameters '
-                           'initialized')
-    else:
+    elif isinstance(mod, SVRGModule):
         check_iterator('data', data)
-    if not (mod._svrg.snapshot.is_active or mod._svrg.settings.is_plain):
+    else:
+        raise TypeError('mod must be an SVRGModule or an SVRGTrainer, not %r' % (mod,))
+    if not mod._svrg.snapshot.is_active:
         raise RuntimeError('mod must have a snapshot: call update_full_grads first')
     alpha = mod._svrg.settings.alpha_after(mod._svrg.snapshot.num_update)
     count, means, products = 0, {}, {}
@@ -156,13 +152,13 @@ def _gradients(mod, data):
     The control is what α multiplies: the gradient at the snapshot minus the full gradient. The
     reference computes all gradients; for the current weights it has these for a while.
     """
-    svrg, is_gluon = mod._svrg, isinstance(mod, SVRGTrainer)
-    reference, snapshot, is_plain = svrg.reference, svrg.snapshot, svrg.settings.is_plain
+    reference, snapshot = mod._svrg.reference, mod._svrg.snapshot
+    is_gluon, full_gradient = isinstance(mod, SVRGTrainer), snapshot.full_gradient
+    mu = _vectors({name: [share[name] for share in full_gradient.shares]
+                   for name in reference.weights()})
     if not is_gluon:
         rewind(data)
-    shares = [] if is_plain else snapshot.full_gradient.shares
-    mu = _vectors({name: [share[name] for share in shares] for name in reference.weights()})
-    then, was_active = reference.copy_of_values(), snapshot.is_active
+    then = reference.copy_of_values()
     snapshot.is_active = False  # until its weights are back, whatever happens
     try:
         with reference.inputs_kept(mod):
@@ -170,17 +166,14 @@ def _gradients(mod, data):
             now = reference.copy_of_values()
             for batch in mod._batches(data).batches() if is_gluon else data:
                 plain, rows = _gradient(mod, now, batch, draws=True)
-                control = {name: np.zeros_like(vector) for name, vector in plain.items()}
-                if not is_plain:
-                    at_snapshot, _ = _gradient(mod, then, batch, draws=False)
-                    scale = snapshot.full_gradient.scale_for(rows)
-                    control = {name: at_snapshot[name] - scale * mu[name] for name in plain}
-                units = 1 / rows if is_gluon else 1
-                yield {name: (units * plain[name], units * control[name]) for name in plain}
+                at_snapshot, _ = _gradient(mod, then, batch, draws=False)
+                scale, unit = full_gradient.scale_for(rows), 1 / rows if is_gluon else 1
+                yield {name: (unit * plain[name], unit * (at_snapshot[name] - scale * mu[name]))
+                       for name in plain}
     finally:
         mx.nd.waitall()
         reference.set_values(then)
-        snapshot.is_active = was_active
+        snapshot.is_active = True
 
 
 def _gradient(mod, values, batch, draws):
