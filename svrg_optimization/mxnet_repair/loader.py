@@ -128,23 +128,6 @@ class _Thread(threading.Thread):
     isAlive = threading.Thread.is_alive  # noqa: N815
 
 
-def _with_plain_tuples(convert):
-    """Wrap the conversion of results to mx.np: since 1.25 NumPy returns named tuples."""
-    @functools.wraps(convert)
-    def wrapper(value, *args, **kwargs):
-        return convert(tuple(value) if isinstance(value, tuple) else value, *args, **kwargs)
-    return wrapper
-
-
-def _with_numbers(function):
-    """Wrap a function that returns arrays of one element: NumPy 2.5 needs numbers."""
-    @functools.wraps(function)
-    def wrapper(*args, **kwargs):
-        return tuple(value.item() if hasattr(value, 'item') else value
-                     for value in function(*args, **kwargs))
-    return wrapper
-
-
 def _with_array(ndarray_class):
     """Let NumPy convert NDArrays: it takes them for endless sequences, since 1.24 for none."""
     def array(self, dtype=None, copy=None):
@@ -184,8 +167,6 @@ def _with_fork(multiprocessing):
 _MENDED = {'mxnet.kvstore.base': ('create', _with_zeros),
            **{'dmlc_tracker.' + name: ('Thread', lambda thread: _Thread)
               for name in ('local', 'mesos', 'mpi', 'slurm', 'ssh', 'tracker', 'yarn')},
-           'mxnet.numpy.multiarray': ('_as_mx_np_array', _with_plain_tuples),
-           'mxnet.contrib.quantization': ('_get_optimal_threshold', _with_numbers),
            'mxnet.gluon.data.dataloader': ('multiprocessing', _with_fork)}
 _FOR_USERS = {'mxnet.kvstore.base': ('create', _with_exit),
               'mxnet.ndarray.ndarray': ('NDArray', _with_array),

@@ -135,10 +135,6 @@ def test_functions_of_numpy_take_arrays_of_mx_np():
         result = function(array)
         assert isinstance(result, mx.np.ndarray), function
         np.testing.assert_allclose(result.asnumpy(), function(array.asnumpy()), rtol=1e-6)
-    for function in (np.linalg.qr, np.linalg.slogdet, np.linalg.svd, np.linalg.eigh):
-        for actual, expected in zip(function(array), function(array.asnumpy())):
-            np.testing.assert_allclose(np.abs(getattr(actual, 'asnumpy', lambda a=actual: a)()),
-                                       np.abs(expected), rtol=1e-4, atol=1e-5)
 
 
 # Arguments
@@ -214,16 +210,6 @@ def test_a_record_keeps_several_labels():
     header = mx.recordio.IRHeader(0, np.array([1, 2], 'float32'), 4, 0)
     unpacked, content = mx.recordio.unpack(mx.recordio.pack(header, b'content'))
     assert (unpacked.label.tolist(), content) == ([1, 2], b'content')
-
-
-@pytest.mark.filterwarnings('ignore:.*label_names')
-def test_a_model_can_be_quantized():
-    output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=2, name='fc')
-    weights = {'fc_weight': mx.nd.ones((2, 3)), 'fc_bias': mx.nd.zeros((2,))}
-    data = mx.io.NDArrayIter(np.ones((8, 3)), None, 4)
-    _, quantized, _ = mx.contrib.quantization.quantize_model(
-        output, weights, {}, calib_mode='entropy', calib_data=data, num_calib_examples=8)
-    assert 'fc_weight_quantize' in quantized
 
 
 def test_no_batch_stays_in_memory():
