@@ -18,7 +18,6 @@ STANDARD = RNG.normal(size=(ROWS, COLUMNS)) * (RNG.uniform(size=(ROWS, COLUMNS))
 FEATURES = {'standardised': STANDARD, 'raw': STANDARD * np.logspace(-1, 2, COLUMNS)}
 TRUTH = np.array([[2, -1, 0.5, 0, 0, 0, 0, -0.5], [1.5, 1, 0, 0, 0, -0.1, 0, -1]])
 TARGETS = STANDARD @ TRUTH.T + 0.5 + 0.3 * RNG.normal(size=(ROWS, OUTPUTS))
-COLUMNWISE = np.linspace(0, 0.3, COLUMNS)
 
 
 def soft(values, strength):
@@ -46,8 +45,6 @@ class OwnOperator(ProximalOperator):
 TABLE = {
     'L1': (lambda axis: L1(0.2), 0, lambda values, step: soft(values, 0.2 * step)),
     'elastic net': (lambda axis: L1(0.1), 0.1, lambda values, step: soft(values, 0.1 * step)),
-    'adaptive lasso': (lambda axis: L1(COLUMNWISE if axis else COLUMNWISE[:, None]), 0,
-                       lambda values, step: soft(values, COLUMNWISE * step)),
     'L1 of 0': (lambda axis: L1(0.), 0, lambda values, step: values),
     'non-negative lasso': (lambda axis: L1(0.1, low=0), 0,
                            lambda values, step: np.maximum(soft(values, 0.1 * step), 0)),
