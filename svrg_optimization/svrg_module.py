@@ -828,8 +828,8 @@ class SVRGModule(Module):
         Raises
         ------
         ValueError
-            If the file is truncated, has no states, or has the states of other parameters or,
-            as the ``.svrg`` beside it says, of another optimizer.
+            If the file has the states of other parameters or, as the ``.svrg`` beside it says, of
+            another optimizer.
 
         Warns
         -----

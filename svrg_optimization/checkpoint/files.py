@@ -65,20 +65,15 @@ def _with_tuples(value):
 def _whole(name):
     """Yield a file that gets its name when the block has written it, and vanishes if that fails.
 
-    A symbolic link is followed. A device or a pipe of that name gets the content.
+    A symbolic link is followed.
     """
-    if os.path.exists(name) and not os.path.isfile(name):
-        content = io.BytesIO()  # zipfile must know where it is, and a device may not tell
-        yield content
-        with open(name, 'wb') as file:
-            file.write(content.getvalue())
-        return
     target = os.path.realpath(name)
+    if os.path.exists(target) and not os.path.isfile(target):  # root would replace a device
+        raise FileExistsError(errno.EEXIST, 'it is no file that can be replaced', name)
     temporary = os.path.join(os.path.dirname(target), 'svrg-%s.tmp' % uuid.uuid4().hex)
     try:
         with open(temporary, 'xb') as file:
-            if os.path.isfile(target):
-                _own_like(temporary, os.stat(target))
+            if os.path.exists(target):
                 shutil.copymode(target, temporary)
             yield file
             file.flush()
@@ -89,19 +84,6 @@ def _whole(name):
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
-    with contextlib.suppress(OSError):  # some file systems cannot
-        folder = os.open(os.path.dirname(target), os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def _own_like(name, other):
-    """Give a file the owner and the group of another one, as far as the user may."""
-    for owner, group in ((other.st_uid, -1), (-1, other.st_gid)):
-        with contextlib.suppress(PermissionError):
-            os.chown(name, owner, group)
 
 
 class _State(dict):

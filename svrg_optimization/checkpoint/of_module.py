@@ -97,13 +97,7 @@ def _read_plain(prefix, epoch, with_states, bucket_key):
         open(name, 'rb').close()  # its error names the file, unlike MXNet's
     warn('%s is not there: %s is loaded as the checkpoint of a plain Module, without settings, '
          'snapshot and counts of updates' % (svrg, params))
-    name = symbol
-    try:
-        network = mx.sym.load(name)
-        name = params
-        weights, auxiliary = mx.model.load_params(prefix, epoch)
-    except (mx.MXNetError, AttributeError, ValueError) as error:
-        raise ValueError('%s is damaged, or no file of MXNet' % name) from error
-    return {'symbol': network, 'settings': {'update_freq': 1}, 'weights': weights,
+    weights, auxiliary = mx.model.load_params(prefix, epoch)
+    return {'symbol': mx.sym.load(symbol), 'settings': {'update_freq': 1}, 'weights': weights,
             'auxiliary': auxiliary, 'svrg': None, 'optimizer': None, 'rule': None,
             'file_of_states': states if with_states else None}

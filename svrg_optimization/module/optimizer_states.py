@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import pickle
 
 import numpy as np
 
@@ -83,11 +82,7 @@ def load_optimizer_states(module, fname, load):
     """Load a pickle of states as Module does, and check that they belong to the parameters."""
     updater = updater_of(module)
     with kept_on_error(updater, ('states', 'states_synced', 'optimizer')):
-        try:
-            load(fname)
-        except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError,
-                ValueError) as error:
-            raise ValueError('%s is truncated or no file of optimizer states' % fname) from error
+        load(fname)
         check_states_fit(module, updater.states, fname)
 
 
