@@ -1,1 +1,1 @@
-"""The role of a process that mpirun or Slurm starts for a distributed job."""
+"""The role of a process that mpirun starts for a distributed job."""

@@ -3,9 +3,8 @@
     mpirun -np 6 ... python -m svrg_optimization.launch.role -s 2 train.py --prefix run/digits
 
 Rank 0 is the scheduler, the next ranks are servers, and each other rank is a worker, which
-runs the script in this process, as ``python train.py`` does. Open MPI or Slurm sets the rank.
-If a process fails, mpirun ends all of them, and so does srun with --kill-on-bad-exit=1. If all
-succeed, rank 0 says so.
+runs the script in this process, as ``python train.py`` does. Open MPI sets the rank. If a process
+fails, mpirun ends all of them. If all succeed, rank 0 says so.
 """
 
 import argparse
@@ -24,7 +23,6 @@ from pathlib import Path
 from ..mxnet_repair.finder import SWITCH  # if it is off, `has_joined` is not known
 from ..mxnet_repair.loader import mend_for_users
 
-RANK_AND_SIZE = (('OMPI_COMM_WORLD_RANK', 'OMPI_COMM_WORLD_SIZE'), ('SLURM_PROCID', 'SLURM_NTASKS'))
 PORTS = range(10000, 30000)  # below those that Linux gives to connections
 PR_SET_PDEATHSIG = 1
 
@@ -36,30 +34,25 @@ def parse():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('-s', '--servers', type=int, default=1)
     parser.add_argument('--root', metavar='HOST', default=os.environ.get('DMLC_PS_ROOT_URI'),
-                        help='name or IPv4 address of the host of rank 0 (default: DMLC_PS_ROOT_URI'
-                             ", Slurm's first host, or 127.0.0.1 if all run on one host)")
+                        help='name or IPv4 address of the host of rank 0 (default: '
+                             'DMLC_PS_ROOT_URI, or 127.0.0.1 if all run on one host)')
     parser.add_argument('script')
     parser.add_argument('arguments', nargs=argparse.REMAINDER)
     args = parser.parse_args()
-    args.rank, args.size = next(
-        ((int(os.environ[rank]), int(os.environ[size])) for rank, size in RANK_AND_SIZE
-         if rank in os.environ), (None, 0))
-    if args.rank is None or not 1 <= args.servers <= args.size - 2:
-        parser.error('mpirun or srun must start at least three processes, a scheduler, -s servers '
-                     'and workers, not %d with -s %d' % (args.size, args.servers))
+    args.rank, args.size = (int(os.environ.get('OMPI_COMM_WORLD_' + name, '0'))
+                            for name in ('RANK', 'SIZE'))
+    if not 1 <= args.servers <= args.size - 2:
+        parser.error('mpirun of Open MPI must start at least three processes, a scheduler, -s '
+                     'servers and workers, not %d with -s %d' % (args.size, args.servers))
     return parser, args
 
 
 def take_role(parser, args):
     """Set the variables of MXNet for this process."""
     workers = args.size - args.servers - 1
-    # The largest number of processes on a host.
-    here = int(os.environ.get('OMPI_COMM_WORLD_LOCAL_SIZE')
-               or -(-args.size // int(os.environ.get('SLURM_NNODES', '1'))))
-    nodes = 'SLURM_JOB_NODELIST' if 'OMPI_COMM_WORLD_RANK' in os.environ else 'SLURM_STEP_NODELIST'
-    first = re.sub(r'\[(\w+)[^]]*\]', r'\1', os.environ.get(nodes, '')).split(',')[0]  # n[01-4,7],m
-    root = args.root or ('127.0.0.1' if here == args.size else first)
-    job = os.environ.get('PMIX_NAMESPACE') or os.environ.get('SLURM_JOB_ID', '')
+    here = int(os.environ['OMPI_COMM_WORLD_LOCAL_SIZE'])  # processes of this host
+    root = args.root or ('127.0.0.1' if here == args.size else '')
+    job = os.environ.get('PMIX_NAMESPACE', '')
     port = int(os.environ.get('DMLC_PS_ROOT_PORT', PORTS[zlib.crc32(job.encode()) % len(PORTS)]))
     try:
         address = socket.gethostbyname(root)
@@ -82,8 +75,7 @@ def take_role(parser, args):
         os.environ['DMLC_NODE_HOST'] = own_address
     if args.rank > args.servers:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
-        os.environ.setdefault('OMP_NUM_THREADS', os.environ.get(
-            'SLURM_CPUS_PER_TASK', str(max(1, cores // min(here, workers)))))
+        os.environ.setdefault('OMP_NUM_THREADS', str(max(1, cores // min(here, workers))))
 
 
 def work(script, arguments):
@@ -107,7 +99,7 @@ def work(script, arguments):
 
 def end_with_mpirun():
     """Let the kernel kill this process when Open MPI's daemon, its parent, is killed."""
-    if 'OMPI_COMM_WORLD_RANK' not in os.environ or sys.platform != 'linux':
+    if sys.platform != 'linux':
         return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     # It may have been killed before. A parent's number does not tell: orphans may get any.

@@ -1,4 +1,4 @@
-"""Roles of processes by their ranks, as mpirun and Slurm give them."""
+"""Roles of processes by their ranks, as mpirun gives them."""
 
 import argparse
 import contextlib
@@ -19,8 +19,6 @@ from svrg_optimization.launch.role import take_role
 # the same time.
 OPEN_MPI = {'OMPI_COMM_WORLD_RANK': '{rank}', 'OMPI_COMM_WORLD_SIZE': '3',
             'OMPI_COMM_WORLD_LOCAL_SIZE': '3', 'PMIX_NAMESPACE': 'prterun-%d@1' % os.getpid()}
-SLURM = {'SLURM_PROCID': '{rank}', 'SLURM_NTASKS': '3', 'SLURM_NNODES': '1',
-         'SLURM_JOB_ID': str(os.getpid()), 'SLURM_STEP_NODELIST': 'no-such-host[01-04,7]'}
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
 TELL = '''
 import json, os, sys
@@ -42,7 +40,7 @@ def tell(tmp_path):
 
 
 def run(variables, *command, ranks=range(3), **environment):
-    """Run a job as srun starts it; return the exit status and the output of each rank."""
+    """Run a job as mpirun starts it; return the exit status and the output of each rank."""
     with contextlib.ExitStack() as stack:
         jobs = [stack.enter_context(started(
             [sys.executable, *ROLE, *command], **environment,
@@ -52,12 +50,10 @@ def run(variables, *command, ranks=range(3), **environment):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize('variables, given, threads', [
-    (OPEN_MPI, '5', '5'), (SLURM, None, str(CORES)),
-    ({**SLURM, 'SLURM_CPUS_PER_TASK': '7'}, None, '7')], ids=['open-mpi', 'slurm', 'slurm-cpus'])
-def test_a_role_follows_from_the_rank(tell, variables, given, threads):
+@pytest.mark.parametrize('given, threads', [('5', '5'), (None, str(CORES))])
+def test_a_role_follows_from_the_rank(tell, given, threads):
     scheduler, server, (status, told) = run(
-        variables, tell, '--own', 'x', PORT='1', OMP_NUM_THREADS=given,
+        OPEN_MPI, tell, '--own', 'x', PORT='1', OMP_NUM_THREADS=given,
         PYTHONPATH=os.pathsep.join([str(tell.parent), str(ROOT)]))
     assert scheduler == (0, 'All workers have finished.\n') and server == (0, '') and status == 0
     arguments, name, file, folder, is_main, environment = json.loads(told)
@@ -75,8 +71,7 @@ def test_a_role_follows_from_the_rank(tell, variables, given, threads):
     (OPEN_MPI, ['-s', '2'], 'not 3 with -s 2'),
     ({**OPEN_MPI, 'OMPI_COMM_WORLD_LOCAL_SIZE': '1'}, [],
      "argument --root: must be the address of the host of rank 0, .* not '' with .*no address"),
-    # The first host of Slurm, whose name leads to the loopback device.
-    ({**SLURM, 'SLURM_NNODES': '3', 'SLURM_STEP_NODELIST': '127.0.0.[1-3],x'}, [],
+    ({**OPEN_MPI, 'OMPI_COMM_WORLD_LOCAL_SIZE': '1'}, ['--root', '127.0.0.1'],
      "not '127.0.0.1' with .*no address at which the others find it"),
     (OPEN_MPI, ['--root', '192.0.2.1'], "not '192.0.2.1' with .*Cannot assign")])
 def test_what_the_role_lacks_is_said(tell, variables, options, says):
@@ -89,7 +84,7 @@ def test_what_the_role_lacks_is_said(tell, variables, options, says):
 def test_each_host_of_the_page_gets_a_server_and_a_worker(tmp_path, monkeypatch):
     page = (ROOT / 'docs' / 'distributed.md').read_text(encoding='utf-8')
     hosts, = re.findall(r'^```text\n(# hosts.txt\n.*?)^```', page, re.MULTILINE | re.DOTALL)
-    options, servers = re.search(r'^(mpirun .*?) \\\n.*?role -s (\d)', page,
+    options, servers = re.search(r'^(mpirun --hostfile .*?) \\\n.*?role -s (\d)', page,
                                  re.MULTILINE | re.DOTALL).groups()
     (tmp_path / 'hosts.txt').write_text(hosts)
     shown = subprocess.run([MPIRUN, *options.split()[1:], '--display', 'map', '--do-not-launch',
@@ -114,7 +109,7 @@ def test_each_host_of_the_page_gets_a_server_and_a_worker(tmp_path, monkeypatch)
 @pytest.mark.cluster
 @pytest.mark.slow
 def test_the_example_trains_as_alone(tmp_path):
-    ended = run(SLURM, TRAIN, '--prefix', tmp_path / 'model', '--epochs', '3')
+    ended = run(OPEN_MPI, TRAIN, '--prefix', tmp_path / 'model', '--epochs', '3')
     assert [status for status, _ in ended] == [0] * 3, ended
     assert not any('Traceback' in said for _, said in ended), ended
     subprocess.run([sys.executable, str(TRAIN), '--prefix', str(tmp_path / 'alone'), '--epochs',
