@@ -80,7 +80,9 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     if not svrg.snapshot.is_active:
         svrg.drop_snapshot()
     if module._kvstore:  # Module may have made it of its name
-        module._kvstore.set_optimizer = _refuse_optimizer  # a plain Module would give it another
+        # A plain Module would give it another one.
+        vars(module._kvstore).pop('is_capable', None)
+        module._kvstore.set_optimizer = _refuse_optimizer
     if module._update_on_kvstore and not kinds.is_distributed(kvstore):
         set_updater(module._kvstore, module._kvstore._updater)
     kinds.warn_of_devices(kvstore, devices, svrg.warn_once)
