@@ -5,18 +5,16 @@ from mxnet import gluon, nd
 
 def check_layer(warn_once, layer, scores, labels):
     """Look at the labels that a loss layer of a symbol gets, given its node."""
-    shape, attrs = scores.shape, layer.get('attrs', {})
+    shape, attrs, loss = scores.shape, layer.get('attrs', {}), '%(name)s (%(op)s)' % layer
     is_set = {name for name, value in attrs.items() if value in ('True', 'true', '1')}
-    if layer['op'] in ('SoftmaxOutput', 'Softmax', 'SVMOutput'):
+    if layer['op'] == 'LogisticRegressionOutput':
+        _check(warn_once, loss, labels)
+    elif layer['op'] in ('SoftmaxOutput', 'Softmax'):
         classes = (shape[1] if 'multi_output' in is_set
                    else shape[-1] if 'preserve_shape' in is_set else scores.size // shape[0])
-        if layer['op'] == 'SVMOutput':
-            classes = max(classes, 2)  # one output learns 0 and 1 too
-        are_probabilities = layer['op'] != 'SVMOutput' and labels.size == scores.size
-        _check(warn_once, '%(name)s (%(op)s)' % layer, None if are_probabilities else labels,
-               classes, float(attrs.get('ignore_label', -1)) if 'use_ignore' in is_set else None)
-    elif layer['op'] == 'LogisticRegressionOutput':
-        _check(warn_once, '%(name)s (%(op)s)' % layer, labels)
+        are_probabilities = labels.size == scores.size
+        _check(warn_once, loss, None if are_probabilities else labels, classes,
+               float(attrs.get('ignore_label', -1)) if 'use_ignore' in is_set else None)
 
 
 def check_block(warn_once, block, scores=None, labels=None, *weights):
@@ -24,8 +22,8 @@ def check_block(warn_once, block, scores=None, labels=None, *weights):
     if not (isinstance(scores, nd.NDArray) and isinstance(labels, nd.NDArray)):
         return
     labels = None if weights else labels  # weights may leave rows out
-    if isinstance(block, (gluon.loss.SoftmaxCELoss, gluon.loss.KLDivLoss)):
-        _check(warn_once, block.name, labels if getattr(block, '_sparse_label', False) else None,
+    if isinstance(block, gluon.loss.SoftmaxCELoss):
+        _check(warn_once, block.name, labels if block._sparse_label else None,
                scores.shape[block._axis])
     elif (isinstance(block, gluon.loss.SigmoidBCELoss)
           or getattr(block, '_label_format', '') == 'binary'):

@@ -49,8 +49,6 @@ def module_of(symbol, labels, batch_size=10, rows=40, **kwargs):
      [[0, 0, 0, 0]], 'must have two outputs or more'),
     (LOGISTIC, [[1], [2]], 'must be from 0 to 1, and not 2'),
     (SOFTMAX, [1, 2, 3], r'loss \(SoftmaxOutput\) must be from 0 to 2, and not 3, .*: begin with'),
-    (mx.sym.SVMOutput(scores(3), LABEL), [0, 3], 'must be from 0 to 2, and not 3'),
-    (mx.sym.SVMOutput(scores(2), LABEL), [0, 2], 'must be from 0 to 1, and not 2'),
     (pixels(), [[0, 1, 2, 3]], 'from 0 to 2, and not 3'),
     (pixels(use_ignore=True, ignore_label=255), [[0, 1, 255, 254]], 'from 0 to 2, and not 254'),
     (OF_WORDS, [[0, 1, 2, 12]], 'from 0 to 2, and not 12')])
@@ -66,7 +64,6 @@ def test_labels_that_a_layer_cannot_learn_are_told(symbol, labels, says, rows, b
 @pytest.mark.parametrize('symbol, labels', [
     (LOGISTIC, [0, 0.3, 1]), (SOFTMAX, [0, 1, 2]), (SOFTMAX, [[0, 0.5, 0.5]]),
     (mx.sym.SVMOutput(scores(3), LABEL), [0, 1, 2]), (pixels(), [[0, 1, 2, 0]]),
-    (mx.sym.SVMOutput(scores(1), LABEL), [0, 1]),
     (pixels(use_ignore=True, ignore_label=255), [[0, 1, 2, 255]]), (OF_WORDS, [[0, 1, 2, -1]]),
     (mx.sym.SoftmaxOutput(mx.sym.reshape(scores(12), (-1, 4, 3)), LABEL, preserve_shape=True),
      [[0, 1, 2, 0]]),
@@ -80,7 +77,6 @@ def test_other_labels_are_not(symbol, labels):
 @pytest.mark.parametrize('loss, outputs, labels, says', [
     (gluon.loss.SoftmaxCELoss(), 3, [1, 2, 3], r'must be from 0 to 2, and not 3, .*: begin with'),
     (gluon.loss.SoftmaxCELoss(sparse_label=False), 1, [1], 'must have two outputs or more'),
-    (gluon.loss.KLDivLoss(from_logits=False), 1, [1], 'must have two outputs or more'),
     (gluon.loss.SigmoidBCELoss(), 1, [1, -1], r'from 0 to 1, and not -1, .*: give \(y \+ 1\) / 2'),
     (gluon.loss.LogisticLoss(label_format='binary'), 1, [1, -1], 'from 0 to 1, and not -1'),
     (gluon.loss.SigmoidBCELoss(), 1, [0, 2], 'from 0 to 1, and not 2'),
