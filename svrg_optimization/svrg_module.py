@@ -21,13 +21,7 @@ from .core.requirements import ALL_ROWS, require
 from .core.settings import Settings, arguments_from, setting
 from .core.svrg import COMPUTED, SVRG
 from .data.batch_rows import CHANGED
-from .data.iterators import (
-    rewind,
-    rewind_for_pass,
-    warn_of_float32,
-    was_changed_after,
-    was_read_at_its_end,
-)
+from .data.iterators import rewind, rewind_for_pass, was_changed_after, was_read_at_its_end
 from .kvstore.horovod import is_wrapped
 from .kvstore.keys import KVStoreKeys
 from .kvstore.kinds import is_distributed
@@ -696,8 +690,6 @@ class SVRGModule(Module):
         source = Pass(train_data, svrg.settings.batches_after(svrg.snapshot.num_taken))
         if source.count is not None:
             require(ALL_ROWS, {'svrg_lbfgs': trained.rule}, 'full_grad_batches', source.count)
-        warn_of_float32(svrg.warn_once, train_data, [
-            arrays[0] for arrays in executor_group.parameters(self).values()])
         of_fit, is_rewound = self._pass_of_fit
         if train_data is not of_fit:
             *before, end = self._pass_of_loop

@@ -3,7 +3,6 @@
 import functools
 import itertools
 
-import numpy as np
 from mxnet.gluon.data import BatchSampler, RandomSampler
 from mxnet.io import MXDataIter, NDArrayIter, PrefetchingIter, ResizeIter
 
@@ -98,15 +97,6 @@ def leaves_out_other_rows(train_data):
     return (isinstance(data, NDArrayIter) and data.num_data % data.batch_size > 0
             and (data.last_batch_handle == 'roll_over'
                  or data.last_batch_handle == 'discard' and data.shuffle))
-
-
-def warn_of_float32(warn_once, train_data, weights):
-    """Warn once of float32 data of an NDArrayIter beside float64 weights, a list of NDArrays."""
-    data = _source(train_data)
-    if (isinstance(data, NDArrayIter) and any(weight.dtype == np.float64 for weight in weights)
-            and any(array.dtype == np.float32 for _, array in data.data + data.label)):
-        warn_once('train_data are float32, and weights float64: NDArrayIter makes float32 of NumPy '
-                  'arrays, and of all with shuffle=True. For float64 give it NDArrays, shuffled')
 
 
 def rows_of_batch(train_data, data_shapes):

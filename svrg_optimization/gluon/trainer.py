@@ -13,7 +13,6 @@ from ..core.requirements import ALL_ROWS, COMPRESSED, require
 from ..core.settings import Settings, setting
 from ..core.svrg import COMPUTED, SVRG
 from ..data.batch_rows import CHANGED, have_changed
-from ..data.iterators import warn_of_float32
 from ..kvstore.horovod import with_horovod
 from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_devices
 from ..kvstore.workers import workers_of_trainer
@@ -276,8 +275,6 @@ class SVRGTrainer(gluon.Trainer):
             self._reference.outputs(with_states(source.first, source.states))  # finds the shapes
         self._init_all()
         self._reference.check_axes(source, self._svrg.warn_once)
-        warn_of_float32(self._svrg.warn_once, train_data, [
-            param.list_data()[0] for param in self._params])
         if self._reference.has_been_set():
             self._svrg.forget_history(trained)
         convergence.take(self._svrg, trained, source, self._agreeing_workers(takes_snapshot=True))

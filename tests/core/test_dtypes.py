@@ -1,13 +1,11 @@
 """Trainings in float16 and float64."""
 
-import warnings
 
 import mxnet as mx
 import numpy as np
 import pytest
 
 import oracle
-from blocks import Blocks
 from held_batches import expect, rows_of
 from problems import Problem
 from svrg_optimization import SVRGModule
@@ -67,27 +65,3 @@ def test_a_training_in_float64_is_exact_to_float64(rows, settings, sgd, twin):
     assert module._param_dict[0]['fc_weight'].dtype == np.float64
     problem.assert_weights(module, expect(
         problem, steps, 2, problem.svrg(8, **sgd, **twin)).weights, 1e-12)
-
-
-@pytest.mark.parametrize('as_nd, shuffle, is_told', [
-    (True, False, False), (True, True, True), (False, False, True)])
-def test_data_that_an_iterator_rounds_beside_float64_weights_are_told(as_nd, shuffle, is_told):
-    problem = Blocks()
-    data = problem.features, problem.targets
-    data = mx.io.NDArrayIter(*([mx.nd.array(each, dtype='float64') for each in data] if as_nd
-                               else data), 10, shuffle, label_name='label')
-    module = problem.module()
-    module.bind([mx.io.DataDesc('data', (10, 4), 'float64')],
-                [mx.io.DataDesc('label', (10,), 'float64')])
-    module.init_params()
-    net = problem.net()
-    net.cast('float64')
-    trainer = problem.trainer(net, objective=lambda data, label: problem.loss()(
-        net(data.astype('float64')), label.astype('float64')))
-    for trains in (module, trainer):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter('always')
-            trains.update_full_grads(data)
-            trains.update_full_grads(data)
-        assert ['NDArrayIter makes float32' in str(each.message) for each in caught] == [
-            True] * is_told
