@@ -47,13 +47,6 @@ class _Loader(SourceFileLoader):
                 warnings.simplefilter('ignore')
             return super().source_to_code(*args, **kwargs)
 
-    def get_code(self, fullname):
-        """Return the code, with tobytes in place of the old array method tostring."""
-        if fullname == 'mxnet.recordio' and _is_needed():
-            return self.source_to_code(
-                self.get_source(fullname).replace('tostring', 'tobytes'), self.path)
-        return super().get_code(fullname)
-
     def exec_module(self, module):
         """Run the module, with builtins of its own if MXNet needs them, and mend it."""
         if _is_needed():

@@ -205,13 +205,6 @@ def test_words_are_counted_beyond_what_float32_can():
 
 # Whole features
 
-@silent
-def test_a_record_keeps_several_labels():
-    header = mx.recordio.IRHeader(0, np.array([1, 2], 'float32'), 4, 0)
-    unpacked, content = mx.recordio.unpack(mx.recordio.pack(header, b'content'))
-    assert (unpacked.label.tolist(), content) == ([1, 2], b'content')
-
-
 def test_no_batch_stays_in_memory():
     """In fit and score with callbacks, which get the local variables of these methods."""
     loss = mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(mx.sym.var('data'), num_hidden=1),
