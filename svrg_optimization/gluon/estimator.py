@@ -120,8 +120,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         ``fit``, if the Estimator's trainer is not an SVRGTrainer or its batch processor is
         not an SVRGBatchProcessor.
     ValueError
-        If `update_freq` is below 1. In ``fit``, if the trainer has
-        `store_snapshot_grads` or a distributed `kvstore`.
+        If `update_freq` is below 1. In ``fit``, if the trainer has a distributed `kvstore`.
 
     Warns
     -----
@@ -138,20 +137,14 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
 
     def train_begin(self, estimator, *args, **kwargs):
         """Check what the estimator has."""
-        trainer = estimator.trainer
-        if not isinstance(trainer, SVRGTrainer):
-            raise TypeError('trainer must be an SVRGTrainer for an SVRGBatchProcessor and a '
-                            'SnapshotHandler, not %r' % (trainer,))
-        if not isinstance(estimator.batch_processor, SVRGBatchProcessor):
-            raise TypeError('batch_processor must be an SVRGBatchProcessor for a SnapshotHandler, '
-                            'not %r' % (estimator.batch_processor,))
-        if trainer._svrg.store.budget:
-            raise ValueError('store_snapshot_grads must be False for an Estimator, which reads '
-                             'all batches from train_data')
+        trainer, processor = given = estimator.trainer, estimator.batch_processor
+        if not all(map(isinstance, given, (SVRGTrainer, SVRGBatchProcessor))):
+            raise TypeError('trainer must be an SVRGTrainer and batch_processor an '
+                            'SVRGBatchProcessor for a SnapshotHandler, not %r and %r' % given)
         if is_distributed(trainer._kvstore_params['kvstore']):
             raise ValueError('kvstore must be of one process in an Estimator, which does not know '
                              'how many rows the other workers have')
-        self._run = estimator.batch_processor._run = Run(
+        self._run = processor._run = Run(
             trainer._svrg, trainer._trained, estimator.logger, self._train_data,
             functools.partial(trainer.update_full_grads, self._train_data))
 
