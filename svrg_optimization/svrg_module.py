@@ -29,11 +29,11 @@ from .kvstore.workers import exchange
 from .module import executor_group, loop
 from .module.dropout_masks import DropoutMasks
 from .module.install import install, optimizer_kept_on_error, wrapped_optimizer
-from .module.membership import Membership, servers_hold_states, synchronize, workers_of
 from .module.optimizer_states import load_optimizer_states
 from .module.passes import Pass
 from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
+from .module.workers import servers_hold_states, synchronize, workers_of
 from .mxnet_repair.executors import without_fusion
 from .mxnet_repair.kvstore import raise_updater_error
 from .mxnet_repair.loader import mend_for_users
@@ -163,6 +163,7 @@ class SVRGModule(Module):
     """
 
     _default = None  # of a bucket the one that has the optimizer's names
+    _counts_at_start = None  # updates of the optimizer and of the snapshot
 
     def __init__(self, symbol, data_names=('data',), label_names=('softmax_label',),
                  logger=logging, context=mx.cpu(), work_load_list=None,
@@ -190,7 +191,7 @@ class SVRGModule(Module):
         self._svrg = SVRG(ModuleReference(self, self._masks, graph['nodes'], warn_once, settings),
                           settings, warn_once)
         self._ctx_len = len(self._context)  # for code written for mxnet.contrib
-        self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
+        self._keys = KVStoreKeys(self._param_names, self._trainable)
         self._waiting = {}  # parts of a checkpoint, for bind and init_optimizer
         self._keeps_snapshot = False
         self._pass_of_fit = None, False  # its iterator, and whether it stands at the beginning
@@ -467,7 +468,8 @@ class SVRGModule(Module):
         if not has_same_keys and rule_of(shared_module._optimizer) is not None:
             raise ValueError('shared_module must have the same parameters with svrg_lbfgs')
         if isinstance(shared_module, SVRGModule):
-            self._membership = shared_module._membership
+            self._keys = shared_module._keys
+            self._counts_at_start = shared_module._counts_at_start
         elif is_distributed(shared_module._kvstore) or is_wrapped(shared_module._optimizer):
             raise ValueError('shared_module must be an SVRGModule if its kvstore is distributed '
                              'or its optimizer is of Horovod, not %r' % shared_module)
@@ -713,7 +715,7 @@ class SVRGModule(Module):
 
     def _accumulate_kvstore(self, key, value):
         """Sum one parameter's full gradient, a list of one NDArray a device, in the KVStore."""
-        exchange(self._kvstore, self._membership.keys, self._snapshot.full_gradient.shares,
+        exchange(self._kvstore, self._keys, self._snapshot.full_gradient.shares,
                  {key: value})
 
     def _allocate_gradients(self, key, value):

@@ -11,8 +11,8 @@ import mxnet as mx
 from .._argument_checks import check_epoch, checked_bool
 from .._warn_once import warn
 from ..module import optimizer_states
-from ..module.membership import servers_hold_states
 from ..module.trained_module import TrainedModule
+from ..module.workers import servers_hold_states
 from .files import read, write
 
 _SAVED_BY = 'SVRGModule'

@@ -20,6 +20,8 @@ class KVStoreKeys:
     first : str
         Key that servers get first, to learn how they number keys and whether
         they get compressed gradients.
+    created : set of str
+        Those that were created where they were needed.
     """
 
     def __init__(self, param_names, trainable):
@@ -36,6 +38,7 @@ class KVStoreKeys:
         self.gathered = new('svrg', '_gathered')
         self.first = new('svrg', '_first')
         self.total = new('svrg', '_total')
+        self.created = set()
 
     @property
     def summed(self):

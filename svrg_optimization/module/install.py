@@ -23,7 +23,6 @@ from ..rate.snapshot_rule import SnapshotRule
 from ..rate.svrg_lbfgs import check_rule, rule_of
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described, update_counts
 from . import executor_group
-from .membership import Membership
 from .optimizer_states import has_states, kept_on_error, load_counts, load_state
 
 _used = weakref.WeakSet()  # KVStores with keys of an SVRGModule
@@ -33,7 +32,7 @@ def optimizer_kept_on_error(module):
     """Restore the optimizer of a module, or its absence, if the block fails."""
     return kept_on_error(module, (
         '_optimizer', '_kvstore', '_update_on_kvstore', '_updater', 'optimizer_initialized',
-        '_preload_opt_states', '_membership', '_waiting'))
+        '_preload_opt_states', '_keys', '_counts_at_start', '_waiting'))
 
 
 def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
@@ -51,8 +50,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     kvstore = _checked(module, kvstore, updates, optimizer, optimizer_params)
     if on_workers:
         kvstore.is_capable = lambda capability: False  # Module asks it whether it updates weights
-    keys = KVStoreKeys(module._param_names, module._trainable)
-    module._membership = Membership(keys)
+    module._keys = keys = KVStoreKeys(module._param_names, module._trainable)
     wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
                                        optimizer_params)
     check_learning_rate(wrapped)
@@ -76,7 +74,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     load_state(module, rule)
     if rule is not None and rule.rate is None and svrg.snapshot.is_active:
         svrg.snapshot.is_stale = True  # a new one gives it its first rate
-    module._membership.counts_at_start = update_counts(wrapped), svrg.snapshot.num_update
+    module._counts_at_start = update_counts(wrapped), svrg.snapshot.num_update
     if not svrg.snapshot.is_active:
         svrg.drop_snapshot()
     if module._kvstore:  # Module may have made it of its name
@@ -164,6 +162,6 @@ def wrapped_optimizer(module, default_opt, kvstore, optimizer_params):
     if isinstance(default_opt, _SVRGOptimizer):
         default_opt = default_opt.default_opt
     given = dict(optimizer_params) if isinstance(default_opt, str) else {}
-    return _SVRGOptimizer(default_opt, full_keys=module._membership.keys.summed, proximal=proximal,
+    return _SVRGOptimizer(default_opt, full_keys=module._keys.summed, proximal=proximal,
                           sym=module.symbol, param_idx2name=idx2name,
                           **{'rescale_grad': 1 / _rows(module, kvstore), **given})

@@ -17,6 +17,7 @@ from ..data.ndarray_iter import is_viewable, views
 from ..rate.run import Run
 from . import executor_group
 from .trained_module import TrainedModule
+from .workers import check_plan
 
 
 def fit(module, args, kwargs, is_ours):
@@ -62,9 +63,8 @@ def _train_epochs(module, given, data):
     epochs = range(given.begin_epoch, given.num_epoch)
     run = Run(svrg, TrainedModule(default), module.logger, given.train_data, data.take_snapshot)
     if epochs:
-        default._membership.check_plan(
-            default, given.train_data, svrg, epochs, not run.is_plain,
-            run.is_due(epochs.start % svrg.settings.update_freq == 0))
+        check_plan(default, given.train_data, epochs, not run.is_plain,
+                   run.is_due(epochs.start % svrg.settings.update_freq == 0))
     for epoch in epochs:
         tic = time.time()
         given.eval_metric.reset()

@@ -8,7 +8,7 @@ import numpy as np
 from ..mxnet_repair.kvstore import set_weights
 from ..svrg_optimizer import described, set_update_counts
 from . import executor_group
-from .membership import servers_hold_states
+from .workers import counts_of_updates, servers_hold_states
 
 
 def devices_that_update(module):
@@ -34,9 +34,7 @@ def state(module, with_states):
         for key, (name, _) in updater_keys(module).items():
             if key in states:
                 by_name.setdefault(name, []).append(states[key])
-    return {**module._membership.update_counts(module, module._snapshot.num_update,
-                                               module._trainable),
-            'class': described(module._optimizer, {})[0].__name__,
+    return {**counts_of_updates(module), 'class': described(module._optimizer, {})[0].__name__,
             'states': by_name if with_states else None,
             'were_on_servers': servers_hold_states(module)}
 
@@ -94,7 +92,7 @@ def check_states_fit(module, states, source):
     """
     weights, optimizer = executor_group.parameters(module), module._optimizer
     keys = updater_keys(module)
-    of_weights = states.keys() - set(module._membership.keys.summed)  # none after a rollback
+    of_weights = states.keys() - set(module._keys.summed)  # none after a rollback
     if of_weights and not keys.keys() & of_weights:
         module._svrg.warn_once('%s holds no states of the parameters of this module, as it was '
                                'saved by another kind of KVStore or module: they begin anew'

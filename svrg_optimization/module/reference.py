@@ -10,7 +10,7 @@ from . import executor_group
 from .executors import Executors
 from .inputs import layers_of_inputs
 from .loss_reduction import is_set
-from .membership import kvstore_of_weights
+from .workers import kvstore_of_weights
 
 
 class ModuleReference(Reference):

@@ -6,8 +6,8 @@ from ..core.optimality import MeanGradient, decays_of
 from ..kvstore.kinds import is_synchronous
 from ..rate.svrg_lbfgs import rule_of
 from . import executor_group
-from .membership import kvstore_of_weights
 from .optimizer_states import begin_anew
+from .workers import kvstore_of_weights
 
 
 class TrainedModule(TrainedModel):
