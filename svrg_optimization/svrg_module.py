@@ -822,8 +822,8 @@ class SVRGModule(Module):
         Raises
         ------
         ValueError
-            If the file has the states of other parameters or, as the ``.svrg`` beside it says, of
-            another optimizer.
+            If the file lacks a state that the optimizer needs or, as the ``.svrg`` beside it
+            says, has those of another optimizer.
 
         Warns
         -----

@@ -3,8 +3,6 @@
 import contextlib
 import copy
 
-import numpy as np
-
 from ..mxnet_repair.kvstore import set_weights
 from ..svrg_optimizer import described, set_update_counts
 from . import executor_group
@@ -85,32 +83,18 @@ def load_optimizer_states(module, fname, load):
 
 
 def check_states_fit(module, states, source):
-    """Raise a ValueError if a step with these states would fail.
-
-    Shapes are compared. A state that begins as None or as a list always fits, because it may
-    change its form, and so does that of a float16 weight, which may have a copy of it.
-    """
-    weights, optimizer = executor_group.parameters(module), module._optimizer
-    keys = updater_keys(module)
+    """Raise a ValueError if a step would silently go without a state that the optimizer needs."""
+    weights, keys = executor_group.parameters(module), updater_keys(module)
     of_weights = states.keys() - set(module._keys.summed)  # none after a rollback
     if of_weights and not keys.keys() & of_weights:
         module._svrg.warn_once('%s holds no states of the parameters of this module, as it was '
                                'saved by another kind of KVStore or module: they begin anew'
                                % source)
     for key, (name, device) in keys.items():
-        weight = weights[name][device]
-        if key in states and weight.dtype != np.float16:
-            fresh = optimizer.create_state_multi_precision(key, weight)
-            if not isinstance(fresh, list) and _shapes_of(fresh) not in (
-                    None, _shapes_of(states[key])):
-                raise ValueError('%s holds states of other parameters, of another optimizer or of '
-                                 'other arguments of it: that of %s does not fit' % (source, name))
-
-
-def _shapes_of(state):
-    """Return the shape of an array, a list of shapes for a tuple or list, None for all else."""
-    return ([_shapes_of(part) for part in state] if isinstance(state, (tuple, list))
-            else getattr(state, 'shape', None))
+        if states.get(key, ()) is None and module._optimizer.create_state_multi_precision(
+                key, weights[name][device]) is not None:
+            raise ValueError('%s was saved by another optimizer or with other arguments of it, '
+                             'without a state of %s' % (source, name))
 
 
 def updater_of(module):
