@@ -1,7 +1,7 @@
 """Variance of gradients: does SVRG help, is the snapshot too old, and which α is best?"""
 
 import contextlib
-from typing import Dict, NamedTuple
+from typing import NamedTuple
 
 import mxnet as mx
 import numpy as np
@@ -12,13 +12,6 @@ from .gluon import SVRGTrainer
 from .svrg_module import SVRGModule
 
 
-class Variance(NamedTuple):
-    """Variance of one parameter's gradient over batches, without and with SVRG."""
-
-    plain: float
-    svrg: float
-
-
 class GradientVariance(NamedTuple):
     r"""Result of `gradient_variance`.
 
@@ -27,9 +20,6 @@ class GradientVariance(NamedTuple):
     plain, svrg : float
         Variance of the plain batch gradient and of the SVRG gradient, over all
         parameters together, in squared units of a batch gradient.
-    by_parameter : dict of str to Variance
-        The same for each parameter. The sums over all parameters are `plain`
-        and `svrg`.
     best_alpha : float
         The coefficient :math:`\alpha` with which the variance of the SVRG
         gradient would be least at the current weights, one for all parameters
@@ -41,7 +31,6 @@ class GradientVariance(NamedTuple):
 
     plain: float
     svrg: float
-    by_parameter: Dict[str, Variance]
     best_alpha: float
 
 
@@ -114,8 +103,6 @@ def gradient_variance(mod, data):
     >>> variance = gradient_variance(module, data)
     >>> variance.svrg < variance.plain
     True
-    >>> sorted(variance.by_parameter)
-    ['fc_bias', 'fc_weight']
     """
     if isinstance(mod, SVRGTrainer):
         mod._check_ready()
@@ -126,36 +113,31 @@ def gradient_variance(mod, data):
     if not mod._svrg.snapshot.is_active:
         raise RuntimeError('mod must have a snapshot: call update_full_grads first')
     alpha = mod._svrg.settings.alpha_after(mod._svrg.snapshot.num_update)
-    count, means, products = 0, {}, {}
+    count, mean, product = 0, 0., np.zeros((3, 3))
     with contextlib.closing(_gradients(mod, data)) as of_batches:
-        for count, vectors in enumerate(of_batches, 1):
-            for name, (plain, control) in vectors.items():
-                rows = np.array([plain, plain - alpha * control, control])
-                before = rows - means.get(name, 0.)  # by Welford's method
-                means[name] = means.get(name, 0.) + before / count
-                # Not a matrix product, whose sums have other orders: equal rows, equal variances.
-                products[name] = products.get(name, 0.) + np.einsum(
-                    'ik,jk->ij', before, rows - means[name])
+        for count, (plain, control) in enumerate(of_batches, 1):
+            rows = np.array([plain, plain - alpha * control, control])
+            before = rows - mean  # by Welford's method
+            mean = mean + before / count
+            # Not a matrix product, whose sums have other orders: equal rows, equal variances.
+            product += np.einsum('ik,jk->ij', before, rows - mean)
     if not count:
         raise ValueError('data must yield at least one batch, and %r yielded none' % (data,))
-    total = sum(products.values()) / count
-    return GradientVariance(
-        float(total[0, 0]), float(total[1, 1]),
-        {name: Variance(float(each[0, 0] / count), float(each[1, 1] / count))
-         for name, each in products.items()},
-        float(total[0, 2] / total[2, 2]) if total[2, 2] else float('nan'))
+    plain, svrg, control = map(float, product.diagonal())
+    return GradientVariance(plain / count, svrg / count,
+                            float(product[0, 2] / control) if control else float('nan'))
 
 
 def _gradients(mod, data):
-    """Yield for each batch, by parameter, the plain gradient and the control variate.
+    """Yield for each batch the plain gradient and the control variate, each as a vector.
 
     The control is what α multiplies: the gradient at the snapshot minus the full gradient. The
     reference computes all gradients; for the current weights it has these for a while.
     """
     reference, snapshot = mod._svrg.reference, mod._svrg.snapshot
     is_gluon, full_gradient = isinstance(mod, SVRGTrainer), snapshot.full_gradient
-    mu = _vectors({name: [share[name] for share in full_gradient.shares]
-                   for name in reference.weights()})
+    mu = _vector({name: [share[name] for share in full_gradient.shares]
+                  for name in reference.weights()})
     if not is_gluon:
         rewind(data)
     then = reference.copy_of_values()
@@ -167,9 +149,8 @@ def _gradients(mod, data):
             for batch in mod._batches(data).batches() if is_gluon else data:
                 plain, rows = _gradient(mod, now, batch, draws=True)
                 at_snapshot, _ = _gradient(mod, then, batch, draws=False)
-                scale, unit = full_gradient.scale_for(rows), 1 / rows if is_gluon else 1
-                yield {name: (unit * plain[name], unit * (at_snapshot[name] - scale * mu[name]))
-                       for name in plain}
+                unit = 1 / rows if is_gluon else 1
+                yield unit * plain, unit * (at_snapshot - full_gradient.scale_for(rows) * mu)
     finally:
         mx.nd.waitall()
         reference.set_values(then)
@@ -178,13 +159,15 @@ def _gradients(mod, data):
 
 def _gradient(mod, values, batch, draws):
     """Return the gradient of a batch where the reference has these values, and its rows."""
+    reference = mod._svrg.reference
     mx.nd.waitall()  # MXNet's BatchNorm writes its states behind the engine's back
-    mod._svrg.reference.set_values(values)
-    gradients, rows = mod._svrg.reference.gradients_of_batch(mod, batch, draws)
-    return _vectors(gradients), rows
+    reference.set_values(values)
+    gradients, rows = reference.gradients_of_batch(mod, batch, draws)
+    return _vector({name: gradients[name] for name in reference.weights()}), rows
 
 
-def _vectors(gradients):
-    """Map each parameter to its gradient as a vector, summed over the devices in float64."""
-    return {name: sum(array.asnumpy().ravel().astype(np.float64) for array in arrays)
-            for name, arrays in gradients.items()}
+def _vector(gradients):
+    """Return all gradients as one vector, summed over the devices in float64."""
+    return np.concatenate([
+        sum(array.asnumpy().ravel().astype(np.float64) for array in arrays)
+        for arrays in gradients.values()])
