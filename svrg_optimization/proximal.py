@@ -269,12 +269,8 @@ class ProximalOperators:
                              "weights: with 'dist_async', or MXNET_UPDATE_ON_KVSTORE=1")
         klass, name, arguments = described(optimizer, optimizer_params)
         momentum = arguments.get('momentum')
-        # A subclass may step as sgd does, and nag does without momentum.
-        steps_as_sgd = isinstance(klass, type) and any(issubclass(klass, base) and all(
-            getattr(klass, method) is getattr(base, method)
-            for method in ('update', 'update_multi_precision', '_update_impl'))
-            for base in (opt.SGD, opt.NAG))
-        if not hasattr(klass, 'has_operators') and (momentum or not steps_as_sgd):
+        # Without momentum nag steps as sgd does.
+        if not hasattr(klass, 'has_operators') and (momentum or klass not in (opt.SGD, opt.NAG)):
             raise ValueError('optimizer must be svrg_lbfgs, or sgd without momentum, for proximal, '
                              'not %s%s: a step of one rate' % (
                                  name, ' with momentum %g' % momentum if momentum else ''))

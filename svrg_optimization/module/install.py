@@ -1,6 +1,5 @@
 """Installs the optimizer of a module and its keys in a KVStore, after all checks."""
 
-import math
 import os
 import pickle
 import warnings
@@ -66,8 +65,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     if kinds.has_servers(kvstore):
         _prepare_servers(kvstore, keys, module._param_names, may_update, updates and wrapped)
     with warnings.catch_warnings():
-        usual = 1 / _rows(module, kvstore)  # with which Module compares digit by digit
-        if isinstance(optimizer, str) or math.isclose(wrapped.rescale_grad, usual):
+        if isinstance(optimizer, str):  # it was not
             warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
         init_optimizer(kvstore, wrapped)
     rule = rule_of(wrapped)
