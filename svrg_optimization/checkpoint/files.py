@@ -36,10 +36,7 @@ def write(name, saved_by, state):
             if isinstance(value, klass):
                 arrays[str(len(arrays))] = value
                 return {_ARRAY: str(len(arrays) - 1), 'of': kind}
-        if isinstance(value, np.generic):
-            return value.item()
-        raise TypeError('what a file without pickles has must be None, numbers, strings, arrays, '
-                        'or lists and dicts of them, not %r' % (value,))
+        return np.generic.item(value)  # or a TypeError
 
     text = json.dumps({'format': _FORMAT, 'saved_by': saved_by, _STATE: _with_tuples(state)},
                       default=encoded)

@@ -8,7 +8,6 @@ import os
 
 import mxnet as mx
 
-from .._argument_checks import check_epoch, checked_bool
 from .._warn_once import warn
 from ..module import optimizer_states
 from ..module.trained_module import TrainedModule
@@ -20,7 +19,6 @@ _SAVED_BY = 'SVRGModule'
 
 def save(module, prefix, epoch, with_states, remove_amp_cast):
     """Write the file of a module's run; return whether it has the optimizer's states."""
-    check_epoch('epoch', epoch)
     model = module._default_bucket
     assert model.optimizer_initialized or not with_states, 'init_optimizer makes the states'
     if with_states and servers_hold_states(model):
@@ -53,9 +51,6 @@ def read_checkpoint(prefix, epoch, with_states, bucket_key=None):
 
     A BucketingModule gives its default `bucket_key`.
     """
-    check_epoch('epoch', epoch)
-    if not isinstance(with_states, int):  # Module accepts an int as a bool
-        with_states = checked_bool('load_optimizer_states', with_states)
     name = '%s-%04d.svrg' % (os.fspath(prefix), epoch)
     if not os.path.exists(name):
         return _read_plain(os.fspath(prefix), epoch, with_states, bucket_key)

@@ -255,15 +255,6 @@ def test_states_that_were_not_saved_cannot_be_loaded(prefix):
     assert bound(load(prefix, 1, False), problem)._snapshot.is_active
 
 
-@pytest.mark.parametrize('bad', ['no', None, 1.0])
-def test_a_bad_load_optimizer_states_is_refused(saved, bad):
-    with pytest.raises(TypeError, match='load_optimizer_states must be True or False, not %r'
-                       % bad):
-        load(saved, 3, bad)
-    assert bits(load(saved, 3, np.bool_(False))) == bits(load(saved, 3, 1))
-
-
-@pytest.mark.filterwarnings('ignore:with kvstore=None each of the 2 devices')
 def test_different_shares_are_saved_again_under_another_kvstore(prefix):
     problem = Problem(rows=40)
     module = train(problem, problem.module(5, context=TWO_DEVICES), 0, 1, kvstore=None)
