@@ -77,22 +77,24 @@ def mend_for_users():
 
 def _with_zeros(create):
     """Wrap the creation of a KVStore, so that a server keeps float64 values."""
-    @functools.wraps(create)
-    def wrapper(*args, **kwargs):
-        kvstore = create(*args, **kwargs)
-        _zero_free_memory()
-        return kvstore
-    return wrapper if os.environ.get('DMLC_ROLE') == 'server' else create
+    is_server = os.environ.get('DMLC_ROLE') == 'server'
+    return _calling(create, lambda kvstore: _zero_free_memory()) if is_server else create
 
 
 def _with_exit(create):
     """Wrap the creation of a KVStore: a worker that fails must not wait for the others."""
-    @functools.wraps(create)
-    def wrapper(*args, **kwargs):
-        kvstore = create(*args, **kwargs)
+    def prepare(kvstore):
         if os.environ.get('DMLC_ROLE') == 'worker':
             from .kvstore import prepare_exit  # noqa: PLC0415
             prepare_exit(kvstore)
+    return _calling(create, prepare)
+
+
+def _calling(create, after):
+    @functools.wraps(create)
+    def wrapper(*args, **kwargs):
+        kvstore = create(*args, **kwargs)
+        after(kvstore)
         return kvstore
     return wrapper
 
