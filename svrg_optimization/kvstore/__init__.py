@@ -1,1 +1,1 @@
-"""KVStore: its kinds, keys and operations, and the agreement of the workers."""
+"""KVStore: its kinds and keys, and what workers sum and exchange by it."""

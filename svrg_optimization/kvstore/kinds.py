@@ -42,6 +42,13 @@ def will_update(kvstore, devices, arg_params):
     return _create_kvstore(kvstore, devices, arg_params)[1]
 
 
+def check_waits(kvstore, tol):
+    """Raise a ValueError for a `tol` if the workers do not wait for each other in a step."""
+    if tol is not None and is_asynchronous(kvstore):
+        raise ValueError('tol must be None with the kvstore %r, whose workers do not wait for '
+                         'each other, and not %g' % (kind_of(kvstore), tol))
+
+
 def warn_of_devices(kvstore, devices, warn_once):
     """Warn where nothing sums the gradients of several devices."""
     if kvstore is None and devices > 1:

@@ -8,7 +8,6 @@ import weakref
 import mxnet as mx
 
 from ..kvstore import kinds
-from ..kvstore.agreement import check_waits
 from ..kvstore.horovod import with_horovod
 from ..kvstore.keys import KVStoreKeys
 from ..kvstore.workers import create_keys
@@ -133,7 +132,7 @@ def _checked(module, kvstore, updates, optimizer, optimizer_params):
                          'cluster is a job of its own' % kvstore.type)
     if updates and getattr(kvstore, '_updater', None) is not None:
         _refuse_optimizer()
-    check_waits(kvstore, settings.tol)
+    kinds.check_waits(kvstore, settings.tol)
     check_rule(optimizer, optimizer_params, settings.alpha, on_servers,
                settings.full_grad_batches)
     module._proximal.check_optimizer(optimizer, optimizer_params, on_servers)

@@ -2,10 +2,8 @@
 
 from ..core.front_end import Workers
 from ..data.iterators import rows_left_over, rows_of_batch
-from ..kvstore import agreement
-from ..kvstore.kinds import is_asynchronous, is_distributed, is_synchronous
-from ..kvstore.operations import broadcast, wait_for_all_workers
-from ..kvstore.workers import OverDevices, OverWorkers
+from ..kvstore.kinds import check_waits, is_asynchronous, is_distributed, is_synchronous
+from ..kvstore.workers import OverDevices, OverWorkers, broadcast, wait_for_all_workers
 from ..svrg_optimizer import agreed, update_counts
 from . import executor_group
 
@@ -31,7 +29,7 @@ def check_plan(module, train_data, epochs, takes_snapshots, takes_snapshot):
     data compares these numbers. If ``fit`` does not begin with such a pass, the batches
     are counted here, unless `full_grad_batches` is set, which is to save such passes.
     """
-    kvstore, svrg, key = module._kvstore, module._svrg, module._keys.gathered
+    kvstore, svrg, workers = module._kvstore, module._svrg, workers_of(module)
     if not is_distributed(kvstore):
         return
     settings, servers_update = svrg.settings, kvstore_of_weights(module) is not None
@@ -45,12 +43,12 @@ def check_plan(module, train_data, epochs, takes_snapshots, takes_snapshot):
             'rescale_grad of the optimizer (0 where servers update)':
                 0 if servers_update else module._optimizer.rescale_grad,
             "rows left over with last_batch_handle='roll_over'": rows_left_over(train_data)})
-    agreement.check_same(kvstore, key, plan)
+    workers.check_same(plan)
     if takes_snapshots:
-        agreement.check_waits(kvstore, settings.tol)
+        check_waits(kvstore, settings.tol)
     samples = takes_snapshots and settings.full_grad_batches is not None
     if is_synchronous(kvstore) and not takes_snapshot and not samples:
-        agreement.check_batch_counts(kvstore, agreement.batches_of_each(kvstore, key, train_data))
+        workers.check_batches(train_data)
 
 
 def synchronize(module):
@@ -66,7 +64,7 @@ def synchronize(module):
     if kvstore_of_weights(module) is not None:
         executor_group.pull_dense_weights(kvstore, module)
     else:
-        agreement.check_same(kvstore, module._keys.gathered, agreed(module._optimizer))
+        workers_of(module).check_same(agreed(module._optimizer))
         broadcast(kvstore, executor_group.parameters(module))
         executor_group.mark_host_copies_stale(module)
 
