@@ -11,7 +11,7 @@ from ..core.front_end import number_in
 from .batch_rows import held
 
 
-class Batches(DataBatch):
+class JoinedBatch(DataBatch):
     """Several whole batches of one size, joined into one: `number` of them."""
 
     def __init__(self, data, label, number):
@@ -49,7 +49,7 @@ def views(train_data, count=None, at_once=None):
     def joined(begin, number):
         data, label = ([array[begin:begin + number * size] for _, array in arrays]
                        for arrays in (train_data.data, train_data.label))
-        return Batches(data, label, number)
+        return JoinedBatch(data, label, number)
 
     whole, number = min(rows // size, count), 1
     if at_once and whole > 1:
@@ -84,7 +84,8 @@ def join_csr(batches, at_once):
             continue
         waiting.append(held(batch, copies=True))  # the data may overwrite it
         if len(waiting) == number:
-            yield Batches(*([nd.concat(*parts, dim=0) for parts in zip(*arrays)] for arrays in (
-                [each.data for each in waiting], [each.label for each in waiting])), number)
+            data, label = ([nd.concat(*parts, dim=0) for parts in zip(*arrays)] for arrays in (
+                [each.data for each in waiting], [each.label for each in waiting]))
+            yield JoinedBatch(data, label, number)
             waiting = []
     yield from waiting

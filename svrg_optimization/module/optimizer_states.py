@@ -102,7 +102,7 @@ def updater_of(module):
     return module._kvstore._updater if module._update_on_kvstore else module._updater
 
 
-def begin_anew(module, weights):
+def reset_states(module, weights):
     """Let the optimizer go on from the module's present weights, without its states."""
     updater = updater_of(module)
     for key in updater_keys(module):

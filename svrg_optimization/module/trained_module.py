@@ -6,7 +6,7 @@ from ..core.optimality import MeanGradient, decays_of
 from ..kvstore.kinds import is_synchronous
 from ..rate.svrg_lbfgs import rule_of
 from . import executor_group
-from .optimizer_states import begin_anew
+from .optimizer_states import reset_states
 from .workers import kvstore_of_weights
 
 
@@ -49,4 +49,4 @@ class TrainedModule(TrainedModel):
         """Set the module to weights; the optimizer begins anew there."""
         set_all(executor_group.values(self.model), weights)
         executor_group.mark_host_copies_stale(self.model)
-        begin_anew(self.model, executor_group.parameters(self.model))
+        reset_states(self.model, executor_group.parameters(self.model))
