@@ -14,7 +14,7 @@ from mxnet.module import Module
 
 from ._argument_checks import check_iterator, checked_number
 from ._warn_once import WarnOnce, warn
-from .checkpoint.of_module import check_class, read_checkpoint, save
+from .checkpoint.of_module import read_checkpoint, save
 from .core.correction import correct
 from .core.full_gradient import FullGradient, share_out
 from .core.requirements import ALL_ROWS, require
@@ -29,7 +29,6 @@ from .kvstore.workers import exchange
 from .module import executor_group, loop
 from .module.dropout_masks import DropoutMasks
 from .module.install import install, optimizer_kept_on_error, wrapped_optimizer
-from .module.optimizer_states import load_optimizer_states
 from .module.passes import Pass
 from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
@@ -815,24 +814,3 @@ class SVRGModule(Module):
         self.params_initialized = True
         self._preload_opt_states = state.get('file_of_states')  # of plain Module
         self._waiting = {name: state[name] for name in ('svrg', 'optimizer', 'rule')}
-
-    def load_optimizer_states(self, fname):
-        """Load the optimizer's states. The file is unpickled: load only files that you trust.
-
-        Raises
-        ------
-        ValueError
-            If the file lacks a state that the optimizer needs or, as the ``.svrg`` beside it
-            says, has those of another optimizer.
-
-        Warns
-        -----
-        UserWarning
-            If the states belong to none of the parameters, as in files of a plain Module with
-            another kind of KVStore.
-        """
-        if not self.optimizer_initialized or servers_hold_states(self):
-            super().load_optimizer_states(fname)  # raises an error
-            return
-        check_class(fname, getattr(self._optimizer, 'default_opt', self._optimizer))
-        load_optimizer_states(self, fname, super().load_optimizer_states)

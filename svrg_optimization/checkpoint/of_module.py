@@ -37,15 +37,6 @@ def save(module, prefix, epoch, with_states, remove_amp_cast):
     return with_states
 
 
-def check_class(fname, optimizer):
-    """Raise a ValueError if the `.svrg` beside a file of states names another optimizer."""
-    beside = os.path.splitext(os.fspath(fname))[0] + '.svrg'
-    saved = read(beside, _SAVED_BY)['optimizer'] if os.path.isfile(beside) else None
-    if saved and saved['class'] != type(optimizer).__name__:
-        raise ValueError('%s has the states of %s, as %s says, and the optimizer must not be %s'
-                         % (fname, saved['class'], beside, type(optimizer).__name__))
-
-
 def read_checkpoint(prefix, epoch, with_states, bucket_key=None):
     """Return the state of a checkpoint, of this package or of plain Module, with its Symbol.
 

@@ -64,7 +64,7 @@ def load_state(module, rule):
         devices = devices_that_update(module)
         states = {key: copy.deepcopy(by_name[name][place if len(by_name[name]) == devices else 0])
                   for key, (name, place) in updater_keys(module).items() if name in by_name}
-        check_states_fit(module, states, saved.file_name)
+        _check_states_fit(module, states, saved.file_name)
         updater.states.update(states)
         updater.states_synced.update(dict.fromkeys(states, False))
     if rule is not None:
@@ -74,27 +74,14 @@ def load_state(module, rule):
     module._waiting = {name: part for name, part in module._waiting.items() if name == 'svrg'}
 
 
-def load_optimizer_states(module, fname, load):
-    """Load a pickle of states as Module does, and check that they belong to the parameters."""
-    updater = updater_of(module)
-    with kept_on_error(updater, ('states', 'states_synced', 'optimizer')):
-        load(fname)
-        check_states_fit(module, updater.states, fname)
-
-
-def check_states_fit(module, states, source):
+def _check_states_fit(module, states, source):
     """Raise a ValueError if a step would silently go without a state that the optimizer needs."""
-    weights, keys = executor_group.parameters(module), updater_keys(module)
-    of_weights = states.keys() - set(module._keys.summed)  # none after a rollback
-    if of_weights and not keys.keys() & of_weights:
-        module._svrg.warn_once('%s holds no states of the parameters of this module, as it was '
-                               'saved by another kind of KVStore or module: they begin anew'
-                               % source)
-    for key, (name, device) in keys.items():
+    weights = executor_group.parameters(module)
+    for key, (name, device) in updater_keys(module).items():
         if states.get(key, ()) is None and module._optimizer.create_state_multi_precision(
                 key, weights[name][device]) is not None:
-            raise ValueError('%s was saved by another optimizer or with other arguments of it, '
-                             'without a state of %s' % (source, name))
+            raise ValueError('%s was saved with other arguments of the optimizer, without a state '
+                             'of %s' % (source, name))
 
 
 def updater_of(module):
