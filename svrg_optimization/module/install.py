@@ -1,5 +1,6 @@
 """Installs the optimizer of a module and its keys in a KVStore, after all checks."""
 
+import contextlib
 import os
 import pickle
 import warnings
@@ -21,16 +22,22 @@ from ..rate.snapshot_rule import SnapshotRule
 from ..rate.svrg_lbfgs import check_rule, rule_of
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described, update_counts
 from . import executor_group
-from .optimizer_states import has_states, kept_on_error, load_counts, load_state
+from .optimizer_states import has_states, load_counts, load_state
 
 _used = weakref.WeakSet()  # KVStores with keys of an SVRGModule
 
 
+@contextlib.contextmanager
 def optimizer_kept_on_error(module):
     """Restore the optimizer of a module, or its absence, if the block fails."""
-    return kept_on_error(module, (
+    before = {name: getattr(module, name) for name in (
         '_optimizer', '_kvstore', '_update_on_kvstore', '_updater', 'optimizer_initialized',
-        '_preload_opt_states', '_keys', '_counts_at_start', '_waiting'))
+        '_preload_opt_states', '_keys', '_counts_at_start', '_waiting')}
+    try:
+        yield
+    except BaseException:
+        vars(module).update(before)  # at once, so that Ctrl-C cannot part them
+        raise
 
 
 def install(module, kvstore, optimizer, optimizer_params, init_optimizer):

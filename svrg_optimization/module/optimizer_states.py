@@ -1,6 +1,5 @@
 """States and update counts of a Module's optimizer, for checkpoints and for a rollback."""
 
-import contextlib
 import copy
 
 from ..mxnet_repair.kvstore import set_weights
@@ -97,14 +96,3 @@ def reset_states(module, weights):
         updater.states_synced.pop(key, None)
     if module._update_on_kvstore:
         set_weights(module._kvstore, weights)
-
-
-@contextlib.contextmanager
-def kept_on_error(owner, names):
-    """Restore attributes of an object if the block fails."""
-    before = {name: getattr(owner, name) for name in names}
-    try:
-        yield
-    except BaseException:
-        vars(owner).update(before)  # at once, so that Ctrl-C cannot part them
-        raise
