@@ -3,12 +3,11 @@
 ALL_ROWS, SNAPSHOTS = 'all rows', 'snapshots'
 _WORDINGS = {ALL_ROWS: 'must be None with %s, as samples are noise',
              SNAPSHOTS: 'must not be 0 with %s, as there is no full gradient then'}
-_NEEDS = {'tol': (ALL_ROWS, SNAPSHOTS), 'svrg_lbfgs': (ALL_ROWS, SNAPSHOTS)}
 COMPRESSED = 'it would compress the full gradient too'  # a KVStore with compression
 
 
 def require(need, features, argument, given):
-    """Raise a ValueError if a feature needs something that the value of an argument rules out.
+    """Raise a ValueError if 'tol' or 'svrg_lbfgs' needs what the value of an argument rules out.
 
     Parameters
     ----------
@@ -19,6 +18,6 @@ def require(need, features, argument, given):
     argument, given : str, object
         Name of the argument and its value.
     """
-    for name, feature in features.items():
-        if feature and need in _NEEDS.get(name, ()):
+    for name in ('tol', 'svrg_lbfgs'):
+        if features.get(name):
             raise ValueError('%s %s, and not %r' % (argument, _WORDINGS[need] % name, given))

@@ -79,11 +79,9 @@ def was_changed_after(train_data, batch):
 
 def rows_left_over(train_data):
     """Return the rows that an NDArrayIter with ``roll_over`` leaves for its second pass."""
-    while isinstance(train_data, PrefetchingIter):
-        train_data = train_data.iters[0]
-    if not (isinstance(train_data, NDArrayIter) and pads_in_front(train_data)):
-        return 0
-    return train_data.num_data % train_data.batch_size
+    data = _source(train_data)
+    rolls_over = isinstance(data, NDArrayIter) and pads_in_front(data)
+    return data.num_data % data.batch_size if rolls_over else 0
 
 
 def leaves_out_other_rows(train_data):

@@ -87,10 +87,8 @@ def work(script, arguments):
         runpy.run_path(script, run_name='__main__')
     except SystemExit as error:
         if error.code not in (None, 0):
-            if 'mxnet' in sys.modules:
-                from ..mxnet_repair.kvstore import leave  # noqa: PLC0415
-                leave(error.code)
-            raise
+            from ..mxnet_repair.kvstore import leave  # noqa: PLC0415
+            leave(error.code)
     # The scheduler and the servers wait for a worker that has made no KVStore, as with --help.
     from ..mxnet_repair import kvstore  # noqa: PLC0415
     if not kvstore.has_joined and os.environ.get(SWITCH) != '0':
