@@ -5,16 +5,15 @@ from mxnet import gluon, nd
 
 def check_layer(warn_once, layer, scores, labels):
     """Look at the labels that a loss layer of a symbol gets, given its node."""
-    shape, attrs, loss = scores.shape, layer.get('attrs', {}), '%(name)s (%(op)s)' % layer
-    is_set = {name for name, value in attrs.items() if value in ('True', 'true', '1')}
+    attrs, loss = layer.get('attrs', {}), '%(name)s (%(op)s)' % layer
     if layer['op'] == 'LogisticRegressionOutput':
         _check(warn_once, loss, labels)
     elif layer['op'] in ('SoftmaxOutput', 'Softmax'):
-        classes = (shape[1] if 'multi_output' in is_set
-                   else shape[-1] if 'preserve_shape' in is_set else scores.size // shape[0])
-        are_probabilities = labels.size == scores.size
-        _check(warn_once, loss, None if are_probabilities else labels, classes,
-               float(attrs.get('ignore_label', -1)) if 'use_ignore' in is_set else None)
+        are_classes = labels.size < scores.size  # and no probabilities
+        ignores = attrs.get('use_ignore') in ('True', 'true', '1')
+        _check(warn_once, loss, labels if are_classes else None,
+               scores.size // (labels.size if are_classes else scores.shape[0]),
+               float(attrs.get('ignore_label', -1)) if ignores else None)
 
 
 def check_block(warn_once, block, scores=None, labels=None, *weights):

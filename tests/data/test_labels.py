@@ -45,8 +45,6 @@ def module_of(symbol, labels, batch_size=10, rows=40, **kwargs):
                         r'-1, which trains another model: give \(y \+ 1\) / 2$'),
     (mx.sym.SoftmaxOutput(scores(1), LABEL, name='one'), [0],
      r'one \(SoftmaxOutput\) must have two outputs or more, and not one'),
-    (mx.sym.SoftmaxOutput(mx.sym.reshape(scores(4), (-1, 1, 4)), LABEL, multi_output=True),
-     [[0, 0, 0, 0]], 'must have two outputs or more'),
     (LOGISTIC, [[1], [2]], 'must be from 0 to 1, and not 2'),
     (SOFTMAX, [1, 2, 3], r'loss \(SoftmaxOutput\) must be from 0 to 2, and not 3, .*: begin with'),
     (pixels(), [[0, 1, 2, 3]], 'from 0 to 2, and not 3'),
