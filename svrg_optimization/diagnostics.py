@@ -143,7 +143,7 @@ def _gradients(mod, data):
     then = reference.copy_of_values()
     snapshot.is_active = False  # until its weights are back, whatever happens
     try:
-        with reference.inputs_kept(mod):
+        with reference.passing(mod):
             reference.copy_from(mod)
             now = reference.copy_of_values()
             for batch in mod._batches(data).batches() if is_gluon else data:
@@ -162,8 +162,9 @@ def _gradient(mod, values, batch, draws):
     reference = mod._svrg.reference
     mx.nd.waitall()  # MXNet's BatchNorm writes its states behind the engine's back
     reference.set_values(values)
-    gradients, rows = reference.gradients_of_batch(mod, batch, draws)
-    return _vector({name: gradients[name] for name in reference.weights()}), rows
+    gradient = reference.gradient(mod, batch, draws=draws)
+    return _vector({name: gradient.gradients[name] for name in reference.weights()}), (
+        gradient.summed)
 
 
 def _vector(gradients):

@@ -19,7 +19,7 @@ from .core.correction import correct
 from .core.full_gradient import FullGradient, share_out
 from .core.requirements import ALL_ROWS, require
 from .core.settings import Settings, arguments_from, setting
-from .core.svrg import COMPUTED, SVRG
+from .core.svrg import BEGUN, COMPUTED, CORRECTING, READY, SVRG, Step
 from .data.batch_rows import CHANGED
 from .data.iterators import rewind, rewind_for_pass, was_changed_after, was_read_at_its_end
 from .kvstore.horovod import is_wrapped
@@ -32,7 +32,7 @@ from .module.install import install, optimizer_kept_on_error, wrapped_optimizer
 from .module.passes import Pass
 from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
-from .module.workers import servers_hold_states, synchronize, workers_of
+from .module.workers import copies_of_gradient, servers_hold_states, synchronize, workers_of
 from .mxnet_repair.executors import without_fusion
 from .mxnet_repair.kvstore import raise_updater_error
 from .mxnet_repair.loader import mend_for_users
@@ -163,6 +163,7 @@ class SVRGModule(Module):
 
     _default = None  # of a bucket the one that has the optimizer's names
     _counts_at_start = None  # updates of the optimizer and of the snapshot
+    _copies = 1  # of a gradient, one a device, that are summed in a step
 
     def __init__(self, symbol, data_names=('data',), label_names=('softmax_label',),
                  logger=logging, context=mx.cpu(), work_load_list=None,
@@ -473,6 +474,7 @@ class SVRGModule(Module):
             raise ValueError('shared_module must be an SVRGModule if its kvstore is distributed '
                              'or its optimizer is of Horovod, not %r' % shared_module)
         super().borrow_optimizer(shared_module)
+        self._copies = copies_of_gradient(self)
 
     def _create_optimizer(self, optimizer, default_opt, kvstore, optimizer_params):
         """Return the wrapper, named `optimizer`, of `default_opt`, which steps the weights.
@@ -495,7 +497,7 @@ class SVRGModule(Module):
             super().forward(data_batch, is_train)
         finally:
             reference.batch_size = batch_size  # a batch of another size does not change B
-        self._svrg.begin_step(data_batch, is_training)
+        self._svrg.step = Step(data_batch, is_training, stage=BEGUN)
         if self._unchecked is not None and is_training:
             train_data, self._unchecked = self._unchecked, None
             if was_changed_after(train_data, data_batch):
@@ -549,19 +551,23 @@ class SVRGModule(Module):
             If there was no `forward` before it.
         """
         assert self.binded and self.params_initialized
-        svrg = self._svrg
-        if not svrg.step.stage:
+        svrg, step = self._svrg, self._svrg.step
+        if not step.stage:
             raise RuntimeError('backward needs a forward before it')
-        svrg.step.snapshot_gradients = None  # also if an error stops this
+        step.stage, step.gradient = BEGUN, None
         super().backward(out_grads)
-        svrg.compute_snapshot_gradients(self, out_grads=out_grads)
-        # Where a subclass has both methods, as in mxnet.contrib, `update` calls the other one.
-        is_as_in_contrib = (type(self)._update_svrg_gradients is not
-                            SVRGModule._update_svrg_gradients
-                            and type(self).update is not SVRGModule.update)
-        if svrg.step.snapshot_gradients is not None and not is_as_in_contrib:
+        step.stage, step.out_grads = COMPUTED, out_grads
+        if type(self)._update_svrg_gradients is not SVRGModule._update_svrg_gradients:
+            if svrg.corrects:  # an override may read it in `_mod_aux`
+                step.gradient = svrg.reference.gradient(
+                    self, None, is_training=step.is_training, out_grads=out_grads)
+            else:
+                step.stage = READY
+            if type(self).update is not SVRGModule.update:
+                return  # as in mxnet.contrib: `update` calls the other method
+        if step.stage == COMPUTED:
             self._update_svrg_gradients()
-            svrg.step.snapshot_gradients = None  # a subclass may not have called ours
+        step.stage, step.gradient = READY, None  # a subclass may not have called ours
 
     def update(self):
         """Update the weights with the SVRG gradients, or as plain Module without a snapshot.
@@ -581,22 +587,22 @@ class SVRGModule(Module):
         """
         if self.optimizer_initialized:
             check_learning_rate(self._optimizer)  # MXNet would fail in the middle of the step
-        if self._svrg.step.snapshot_gradients is not None:  # an error has stopped backward
+        if self._svrg.step.stage in (COMPUTED, CORRECTING):  # an error has stopped backward
             self._update_svrg_gradients()
-        if self._svrg.step.stage == COMPUTED and isinstance(
-                getattr(self._optimizer, 'lr_scheduler', None), SnapshotRule):
-            trained = TrainedModule(self._default_bucket)
-            trained.rule.precondition(trained, self._default_bucket._svrg,
-                                executor_group.gradients(self), executor_group.parameters(self),
-                                *trained.scale_of_step)
+        rule = getattr(self._optimizer, 'lr_scheduler', None)
+        if self._svrg.step.stage == READY and isinstance(rule, SnapshotRule):
+            default = self._default or self
+            rule.precondition(TrainedModule(default), default._svrg,
+                              executor_group.gradients(self), executor_group.parameters(self),
+                              self._optimizer.rescale_grad, self._copies)
         super().update()
         raise_updater_error(self._kvstore)
         self._svrg.end_step()
 
     def _update_svrg_gradients(self):
         """Turn the gradients of the latest backward pass into SVRG gradients, in place, once."""
-        self._svrg.correct(executor_group.gradients(self), executor_group.batch_size(self),
-                           None if self._has_our_formula else self._svrg_grads_update_rule)
+        self._svrg.correct(self, executor_group.gradients(self), formula=(
+            None if self._has_our_formula else self._svrg_grads_update_rule))
 
     def _svrg_grads_update_rule(self, g_curr_batch_curr_weight, g_curr_batch_special_weight,
                                 g_special_weight_all_batch):

@@ -18,10 +18,9 @@ device. This is the loop of a front end whose gradients are sums over rows::
         if not run.begin_epoch(epoch, epoch % 2 == 0):  # a snapshot every two epochs
             break
         for batch in batches:
-            svrg.begin_step(batch, is_training=True)
+            svrg.step = Step(batch)
             ...                                       # the gradients at the current weights
-            svrg.compute_snapshot_gradients(model, batch)
-            svrg.correct(gradients, rows=len(batch))  # in place
+            svrg.correct(model, gradients, batch)     # in place
             rule.precondition(trained, svrg, gradients, weights, 1 / rows)    # with a rule
             ...                # w - rate * (gradient / rows + wd * w), as `mean_gradient` says;
                                # where a rule preconditions, the gradient has wd * w
@@ -125,51 +124,41 @@ class Reference:
         """Return a Sum that is 0."""
         raise NotImplementedError
 
-    def inputs_kept(self, model):
-        """Return a context manager that restores what a pass changes in the model."""
-        return contextlib.nullcontext()
+    def passing(self, model, stores=False):
+        """Return a context manager for a pass, which restores what the pass changes in the model.
 
-    def gradients_of_pass(self, batches, model, source, total, stores):
-        """Yield the gradients of the batches, a BatchGradient for each.
-
-        Parameters
-        ----------
-        batches : iterable
-            The batches of `source`, or one of them again, to measure the curvature.
-        model : object
-            What is trained.
-        source : BatchesOfPass
-            The pass. It may be a SampledBatch, which has only the attributes of BatchesOfPass, in
-            the place of the front end's own pass.
-        total : Sum
-            The sum to which they will be added.
-        stores : bool
-            Whether the batches are stored.
+        The pass `stores` its batches or not.
         """
-        raise NotImplementedError
+        return contextlib.nullcontext()
 
     def batches_at_once(self, batch):
         """Return how many batches like this one may be joined into one, with the rows of all."""
         return 1
 
-    def gradients_of_batch(self, model, batch, draws):
-        """Return the gradients of a batch as a step has them, and the number of its rows.
-
-        If it `draws`, random layers draw new numbers; if not, they repeat those of the last
-        call. The diagnostics and the store need it.
-        """
-        raise NotImplementedError
-
     def arrays_of(self, batch):
         """List the NDArrays of a batch, by which the store recognizes it."""
         raise NotImplementedError
 
-    # A step
+    # The gradient
 
-    def gradients_of_step(self, model, batch, is_training, out_grads):
-        """Return the gradients at the snapshot of a step's batch, with the step's random numbers.
+    def gradient(self, model, batch, a_pass=None, draws=False, is_training=True, out_grads=None):
+        """Return the BatchGradient of a batch at the snapshot.
 
-        A `batch` of None is the one that the model remembers.
+        Parameters
+        ----------
+        model : object
+            What is trained.
+        batch : object
+            The batch. None is the one that the model has just computed the gradients of.
+        a_pass : BatchesOfPass, optional
+            The pass that the batch is of, without its padding then. It may be a SampledBatch, which
+            has only the attributes of BatchesOfPass, in the place of the front end's own pass.
+            Without a pass the gradient is that of a step, in which padding counts.
+        draws : bool
+            Whether random layers draw new numbers. Otherwise they repeat the last ones, in a step
+            those of the gradients at the current weights.
+        is_training, out_grads
+            Of the step.
         """
         raise NotImplementedError
 

@@ -10,19 +10,19 @@ from .correction import Groups, add_fused
 
 
 class BatchGradient(NamedTuple):
-    """Gradients of one batch of a pass, without its padding. The next run overwrites them.
+    """Gradients of one batch at the snapshot. The next ones overwrite them.
 
     Attributes
     ----------
-    batch : object
-        The batch.
     gradients : dict of str to list of NDArray
         For each parameter one gradient per device.
+    summed : float
+        Number of rows whose gradients are added up in these; the mean over rows counts as one.
+    rows : int
+        Number of rows for the mean. Rows of padding do not count; with a mask these are the labels
+        that count. Without rows there are no gradients.
     weights : list of float, or None
         Weight of each device's gradients in the sum; 1 each by default.
-    rows, batches : int
-        Numbers of rows and of batches for the mean. Rows of padding do not count; with a mask
-        these are the labels that count. Without rows there are no gradients.
     losses : list of list of (NDArray, float), or None
         For each device arrays with their factors. The sum of all elements, each times its
         factor, is the loss that has these gradients. None if it is not known.
@@ -30,11 +30,10 @@ class BatchGradient(NamedTuple):
         Whether a step on the batch has the same gradients, since the batch has no padding.
     """
 
-    batch: Any
     gradients: Any
-    weights: Optional[List[float]] = None
+    summed: float
     rows: int = 0
-    batches: int = 1
+    weights: Optional[List[float]] = None
     losses: Optional[List[list]] = None
     is_of_step: bool = True
 
@@ -71,12 +70,13 @@ class Sum:
         self.loss, self._losses = 0., []
         self.batch_size, self.loss_is_mean, self._is_over_rows = batch_size, loss_is_mean, False
 
-    def add(self, part):
-        """Add the gradients and losses of a BatchGradient, each times the weight of its device."""
+    def add(self, part, batches=1):
+        """Add a BatchGradient of some batches, on each device times the weight of the device."""
         gradients = part.gradients
         weights = part.weights or [1] * len(self.shares)
+        self.batch_size = self.batch_size or part.summed
         self.rows += part.rows
-        self.batches += part.batches
+        self.batches += batches
         if part.losses is None:
             self.loss = math.nan
         else:
@@ -84,7 +84,7 @@ class Sum:
                              for weight, of_device in zip(weights, part.losses)
                              for loss, factor in of_device]
         for device, share in enumerate(self.shares):
-            groups, others = (self.groups.of(gradients) if weights[device] == 1
+            groups, others = (self.groups[tuple(gradients)] if weights[device] == 1
                               else ([], gradients))
             for names in groups:
                 add_fused([share[name] for name in names],

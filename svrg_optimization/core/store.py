@@ -38,16 +38,17 @@ class Store:
         """Whether the batches of the pass so far, with their gradients, are above the budget."""
         return self._left < 0
 
-    def add(self, batch, arrays, gradients):
-        """Store a batch of a pass, which is found by its arrays, and copies of its gradients."""
+    def add(self, batch, arrays, gradient):
+        """Store a batch of a pass, which is found by its arrays, and a copy of its gradient."""
+        gradients = gradient.gradients
         self._left -= sum(map(bytes_of, [*arrays, *sum(gradients.values(), [])]))
         if self.is_exceeded:
             self._of_pass, self._gradients = [], {}
             return
         self._of_pass.append(batch)
-        self._gradients[_key(arrays) or id(batch)] = {
+        self._gradients[_key(arrays) or id(batch)] = gradient._replace(losses=None, gradients={
             name: [array.copy() for array in of_devices]
-            for name, of_devices in gradients.items()}
+            for name, of_devices in gradients.items()})
 
     def complete(self, train_data, full_gradient, warn_once):
         """Offer the batches of a finished pass, or warn that they do not fit."""
@@ -60,7 +61,7 @@ class Store:
             self._generator = np.random.RandomState(np.random.randint(2 ** 31))
 
     def found(self, arrays):
-        """Return the gradients of the batch that has these very arrays; None without any."""
+        """Return the BatchGradient of the batch that has these very arrays; None without any."""
         return self._gradients.get(_key(arrays))
 
     def shuffled(self, train_data):

@@ -28,12 +28,12 @@ from typing import Any, Optional
 from .arrays import moved
 from .correction import correct_batch
 from .front_end import number_in
-from .full_gradient import FullGradient
+from .full_gradient import BatchGradient, FullGradient
 from .result import Training
 from .snapshot import Snapshot
 from .store import Store
 
-NOT_BEGUN, BEGUN, COMPUTED, CORRECTING = '', 'begun', 'computed', 'correcting'
+NOT_BEGUN, BEGUN, COMPUTED, CORRECTING, READY = '', 'begun', 'computed', 'correcting', 'ready'
 # How many batches the iterator may run ahead of the arithmetic: queued batches take memory.
 _BATCHES_AHEAD = 64
 
@@ -50,7 +50,7 @@ class SVRG:
         self.reference, self.settings, self.warn_once = reference, settings, warn_once
         self.store = Store(settings.store_snapshot_grads)
         self.snapshot = Snapshot()
-        self.step, self.training = Step(), Training()
+        self.step, self.training = Step(stage=NOT_BEGUN), Training()
         self._keeps_comparison = False
 
     # A snapshot
@@ -123,20 +123,20 @@ class SVRG:
         """Return the Sum of the gradients of batches, over all workers; store them where asked."""
         reference = self.reference
         total = reference.new_sum()
-        with reference.inputs_kept(model):
-            parts = reference.gradients_of_pass(batches, model, source, total, store is not None)
-            for number, part in enumerate(parts, 1):
+        with reference.passing(model, store is not None):
+            for number, batch in enumerate(batches, 1):
+                part = reference.gradient(model, batch, source, source.draws_random_numbers)
+                joined = number_in(batch)
+                total.yielded += joined
                 if part.rows:
-                    total.add(part)
-                total.yielded += number_in(part.batch)
+                    total.add(part, joined)
                 if number % _BATCHES_AHEAD == 0:
                     total.wait()
                 if store is not None and not store.is_exceeded:
-                    gradients = (part.gradients if part.is_of_step else
-                                 reference.gradients_of_batch(
-                                     model, part.batch, source.draws_random_numbers)[0])
-                    batch = source.kept(part.batch)
-                    store.add(batch, reference.arrays_of(batch), gradients)
+                    if not part.is_of_step:
+                        part = reference.gradient(model, batch, draws=source.draws_random_numbers)
+                    batch = source.kept(batch)
+                    store.add(batch, reference.arrays_of(batch), part)
         total.wait()
         workers.sum(total)
         return total
@@ -193,50 +193,41 @@ class SVRG:
         """Whether gradients are corrected: there is a snapshot, and α is not the number 0."""
         return self.snapshot.is_active and self.settings.alpha != 0
 
-    def begin_step(self, batch, is_training):
-        """Begin a step on a batch, and look it up in the store."""
-        store = self.store
-        stored = store.found(self.reference.arrays_of(batch)) if store.batches else None
-        self.step = Step(stored, store.full_gradient, is_training, BEGUN)
-
-    def compute_snapshot_gradients(self, model, batch=None, out_grads=None):
-        """Compute or look up the gradient of the step's batch at the snapshot.
-
-        Without `batch` it is the one that the model remembers.
-        """
-        step = self.step
-        step.stage, step.has_out_grads = COMPUTED, out_grads is not None
-        if not self.corrects:
-            return
-        if (out_grads is None and step.is_training
-                and step.stored_for is self.snapshot.full_gradient):
-            step.snapshot_gradients = step.stored
-        if step.snapshot_gradients is None:
-            step.snapshot_gradients = self.reference.gradients_of_step(
-                model, batch, step.is_training, out_grads)
-
-    def correct(self, gradients, rows, formula=None):
+    def correct(self, model, gradients, batch=None, formula=None):
         """Turn the gradients of the step at the current weights into SVRG gradients, in place.
 
-        Where no gradient at the snapshot has been computed, it does nothing.
+        Called again in the step, it does nothing.
+
+        Parameters
+        ----------
+        model, batch
+            As in ``Reference.gradient``.
+        gradients : dict of str to list of NDArray
+            For each parameter one gradient per device.
+        formula : callable, optional
+            As in `correct_batch`.
         """
-        step = self.step
-        if step.snapshot_gradients is None:
-            return
+        step, snapshot, store = self.step, self.snapshot, self.store
         if step.stage == CORRECTING:
             raise RuntimeError('update needs another forward and backward: an error has stopped '
                                'the correction of these gradients')
+        if step.stage != COMPUTED:
+            return
         alpha = self.settings.alpha
-        if callable(alpha):
-            alpha = self.settings.alpha_after(self.snapshot.num_update)
-        step.stage = CORRECTING
-        correct_batch(gradients, step.snapshot_gradients, self.snapshot.full_gradient, rows, alpha,
-                      formula)                                         # ∇f(w) − α (∇f(w̃) − μ)
-        step.snapshot_gradients, step.stage = None, COMPUTED
-
-    def abandon_step(self):
-        """Forget the step, whose update will not come."""
-        self.step.snapshot_gradients, self.step.stage = None, self.step.stage and BEGUN
+        if snapshot.is_active and alpha != 0:
+            if callable(alpha):
+                alpha = self.settings.alpha_after(snapshot.num_update)
+            then = step.gradient
+            if (then is None and store.full_gradient is snapshot.full_gradient
+                    and step.is_training and step.out_grads is None):
+                then = store.found(self.reference.arrays_of(step.batch))
+            if then is None:
+                then = self.reference.gradient(model, batch, is_training=step.is_training,
+                                               out_grads=step.out_grads)        # ∇f(w̃)
+            step.stage = CORRECTING
+            correct_batch(gradients, then, snapshot.full_gradient, alpha,
+                          formula)                                   # ∇f(w) − α (∇f(w̃) − μ)
+        step.gradient, step.stage = None, READY
 
     def end_step(self):
         """Count the update of the weights; warn once if it was a plain one by mistake."""
@@ -244,23 +235,31 @@ class SVRG:
         self.snapshot.num_update += 1
         if self.settings.alpha == 0:
             self.snapshot.is_stale = True
-        elif not (self.snapshot.is_active or self.snapshot.is_stale or self.step.has_out_grads):
+        elif not (self.snapshot.is_active or self.snapshot.is_stale
+                  or self.step.out_grads is not None):
             self.warn_once('steps without a snapshot are plain steps: call update_full_grads('
                            'train_data) before, or set alpha = 0 until then', 'plain Module')
 
 
 @dataclasses.dataclass
 class Step:
-    """One batch from `begin_step` to `end_step`.
+    """One batch from its forward pass to the update of the weights.
 
-    The stage is what was done last. After COMPUTED both gradients are there; CORRECTING stays
-    only after an error. `stored` are the batch's gradients in the store, if any, at the snapshot
-    whose full gradient is `stored_for`.
+    Attributes
+    ----------
+    batch : object
+        The batch, which the store may have.
+    is_training, out_grads
+        How its gradients are computed at both weights.
+    stage : str
+        What was done last. After COMPUTED the gradients at the current weights are there, after
+        READY those that the optimizer takes. CORRECTING stays only after an error.
+    gradient : BatchGradient or None
+        That at the snapshot, where it was computed before `SVRG.correct`.
     """
 
-    stored: Optional[dict] = None
-    stored_for: Any = None
-    is_training: bool = False
-    stage: str = NOT_BEGUN
-    snapshot_gradients: Optional[dict] = None
-    has_out_grads: bool = False
+    batch: Any = None
+    is_training: bool = True
+    out_grads: Any = None
+    stage: str = COMPUTED
+    gradient: Optional[BatchGradient] = None

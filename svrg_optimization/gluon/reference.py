@@ -206,29 +206,40 @@ class GluonReference(Reference):
         self.allocate()
         return Sum(self._gradients, len(next(iter(self._gradients.values()))), batch_size=None)
 
-    def gradients_of_pass(self, batches, model, source, total, stores):
-        """Yield the gradients of the batches of a pass, a BatchGradient for each."""
-        self.numbers.are_drawn = None
-        for number, batch in enumerate(batches):
-            if stores and not number or source.is_repeated:
-                self.numbers.set_seed(is_new=source.draws_random_numbers)
-            with self._in_place(), contextlib.nullcontext() if number else self._looking(
-                    model._svrg.warn_once, batch, source.reads_inputs):
-                outputs, losses, _ = self._run(with_states(batch, source.states))
-            if not number and (stores or source.is_repeated and source.draws_random_numbers):
-                self.numbers.find_out(self._trained[0].list_ctx()[0])
-            if stores and not number and (
-                    self.numbers.are_drawn or model._loss_scale != 1 or any(source.states)):
-                raise ValueError('store_snapshot_grads must be False with states, random layers '
-                                 'or amp.scale_loss, which a step has other ones of')
-            if any(source.states):
-                source.states = [_detached(output[1:]) for output in outputs]
-            weights, rows, summed = self.rows.count(losses, batch)
-            if not number:
-                total.batch_size = summed  # most steps need not scale it again
-            weights = [weight / model._loss_scale for weight in weights]
-            yield BatchGradient(batch, self._gradients, weights, rows,
-                                losses=[[(as_nd(loss).detach(), 1.)] for loss in losses])
+    @contextlib.contextmanager
+    def passing(self, model, stores=False):
+        """Let the first batch find out what the objective does."""
+        self._first_is_stored, self.numbers.are_drawn = stores, None
+        yield
+
+    def gradient(self, model, batch, a_pass=None, draws=False, is_training=True, out_grads=None):
+        """Return the BatchGradient of a batch."""
+        if a_pass is None:
+            if self.numbers.are_drawn is not False:
+                self.numbers.set_seed(is_new=draws)
+            with self._in_place():
+                losses = self._run(batch)[1]
+            return BatchGradient(
+                self._gradients, self.rows.count(losses, batch)[2] * model._loss_scale)
+        is_first = self._first_is_stored is not None
+        stores, self._first_is_stored = self._first_is_stored, None
+        if stores or a_pass.is_repeated:
+            self.numbers.set_seed(is_new=draws)
+        with self._in_place(), self._looking(
+                model._svrg.warn_once, batch,
+                a_pass.reads_inputs) if is_first else contextlib.nullcontext():
+            outputs, losses, _ = self._run(with_states(batch, a_pass.states))
+        if is_first and (stores or a_pass.is_repeated and draws):
+            self.numbers.find_out(self._trained[0].list_ctx()[0])
+        if stores and (self.numbers.are_drawn or model._loss_scale != 1 or any(a_pass.states)):
+            raise ValueError('store_snapshot_grads must be False with states, random layers '
+                             'or amp.scale_loss, which a step has other ones of')
+        if any(a_pass.states):
+            a_pass.states = [_detached(output[1:]) for output in outputs]
+        weights, rows, summed = self.rows.count(losses, batch)
+        return BatchGradient(self._gradients, summed, rows,
+                             [weight / model._loss_scale for weight in weights],
+                             [[(as_nd(loss).detach(), 1.)] for loss in losses])
 
     def check_axes(self, source, warn_once):
         """Warn, at the first pass, if a batch is not cut along its rows over several devices.
@@ -258,18 +269,6 @@ class GluonReference(Reference):
     def arrays_of(self, batch):
         """List the arrays among the inputs of all devices."""
         return [array for inputs in batch for array in arrays_in(inputs)]
-
-    def gradients_of_step(self, model, batch, is_training, out_grads):
-        """Compute the gradients of a step's batch with the same random numbers."""
-        return self.gradients_of_batch(model, batch, draws=False)[0]
-
-    def gradients_of_batch(self, model, batch, draws):
-        """Return the gradients of a batch at the snapshot, and the rows that they are of."""
-        if self.numbers.are_drawn is not False:
-            self.numbers.set_seed(is_new=draws)
-        with self._in_place():
-            losses = self._run(batch)[1]
-        return self._gradients, self.rows.count(losses, batch)[2] * model._loss_scale
 
     def current_gradients_of(self, batch, corrects):
         """Compute the gradients of a step's batch at the current weights.

@@ -11,7 +11,7 @@ from .._warn_once import WarnOnce
 from ..checkpoint.files import read, write
 from ..core.requirements import ALL_ROWS, COMPRESSED, require
 from ..core.settings import Settings, setting
-from ..core.svrg import COMPUTED, SVRG
+from ..core.svrg import BEGUN, COMPUTED, READY, SVRG, Step
 from ..data.batch_rows import CHANGED, have_changed
 from ..kvstore.horovod import with_horovod
 from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_devices
@@ -471,15 +471,15 @@ class SVRGTrainer(gluon.Trainer):
         before, self._summed = self._summed, None
         batch = list(zip(*inputs)) if in_lists else [inputs]
         try:
-            svrg.begin_step(batch, is_training=True)
+            svrg.step = Step(batch, stage=BEGUN)
             outputs, rows = reference.current_gradients_of(batch, svrg.corrects)
-            svrg.compute_snapshot_gradients(self, batch)
+            svrg.step.stage = COMPUTED
+            svrg.correct(self, reference.current_gradients, batch)
             if svrg.corrects:
-                svrg.correct(reference.current_gradients, rows * self._loss_scale)
                 reference.mark()
                 self._summed = rows + (before or 0 if reference.adds else 0)
         except BaseException:
-            svrg.abandon_step()  # its gradients are no longer what a step needs
+            svrg.step.stage = BEGUN  # its gradients are no longer what a step needs
             raise
         return by_value(outputs) if in_lists else outputs[0]
 
@@ -538,7 +538,7 @@ class SVRGTrainer(gluon.Trainer):
         checked_number('batch_size', batch_size, 'a number above 0',
                        lambda number: 0 < number < math.inf)
         overwritten = [] if summed is None else reference.overwritten()
-        if overwritten or svrg.corrects and svrg.step.stage != COMPUTED:
+        if overwritten or svrg.corrects and svrg.step.stage != READY:
             raise RuntimeError('a step needs trainer.backward(...) of its batch before it, and no '
                                'other backward pass after that%s; alpha = 0 makes plain steps. In '
                                'an Estimator a step is made by SnapshotHandler, in the place of a '
@@ -555,7 +555,7 @@ class SVRGTrainer(gluon.Trainer):
             self._warn_of_batch_size(batch_size, summed * self._num_workers)
             reference.set_fresh(True)  # which Trainer demands
             self._summed = None
-        if rule is not None and svrg.step.stage == COMPUTED:
+        if rule is not None and svrg.step.stage == READY:
             rule.precondition(self._trained, svrg, reference.current_gradients,
                               {param.name: as_nd(param.list_data())
                                for param in reference.trained()},

@@ -1,7 +1,5 @@
 """Access to a Module's executor group, which no other file reads or changes."""
 
-import contextlib
-
 import numpy as np
 from mxnet import ndarray as nd
 from mxnet.executor_manager import _split_input_slice
@@ -102,18 +100,6 @@ def inputs(module):
             for name, array in executor.arg_dict.items() if name in names]
 
 
-@contextlib.contextmanager
-def inputs_kept(module):
-    """Restore the inputs of a module, if one is given, after the block."""
-    arrays = inputs(module) if module else []
-    before = [array.copy() for array in arrays]
-    try:
-        yield
-    finally:
-        for array, target in zip(before, arrays):
-            array.copyto(target)
-
-
 def can_merge_batches(module):
     """Tell whether a module's inputs can have the rows of several batches."""
     return (len(module._context) == 1 and not module._state_names
@@ -153,9 +139,9 @@ def run(module, batch, model, masks=None):
 def run_on_inputs_of(source, target, is_train, mask_names, shares_inputs, out_grads):
     """Run a module forward and backward on the current inputs of another, which is bound alike.
 
-    The masks of `mask_names` are further outputs of `source` and inputs of `target`. Data, labels
-    and states are copied, unless it `shares_inputs`: then both have the same arrays until one is
-    reshaped.
+    Return its gradients, and the number of rows. The masks of `mask_names` are further outputs of
+    `source` and inputs of `target`. Data, labels and states are copied, unless it `shares_inputs`:
+    then both have the same arrays until one is reshaped.
     """
     outputs = source._exec_group.num_outputs
     are_as_bound = source._exec_group._default_execs is None is target._exec_group._default_execs
@@ -168,6 +154,7 @@ def run_on_inputs_of(source, target, is_train, mask_names, shares_inputs, out_gr
             mask.copyto(to.arg_dict[name])
         to.forward(is_train=is_train)
     target._exec_group.backward(out_grads)
+    return gradients(target), target._exec_group.batch_size
 
 
 def parameters(module):

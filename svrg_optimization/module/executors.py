@@ -7,6 +7,7 @@ from mxnet.module import Module
 
 from ..core.arrays import bytes_of
 from ..core.front_end import NoLossError
+from ..core.full_gradient import BatchGradient
 from ..data.batch_rows import as_list, labels_of, resized, shapes_of
 from ..data.iterators import rows_of_batch
 from . import executor_group
@@ -138,7 +139,7 @@ class Executors:
     # Gradients and losses. The next run overwrites them.
 
     def run(self, module, batch, model, draws_masks=True, warn_once=None):
-        """Return the gradients and losses of a batch, as in BatchGradient, with the model's states.
+        """Return the BatchGradient of a batch, with the model's states.
 
         `module` is the one that `for_batch` returns. Unless it `draws_masks`, Dropout uses those of
         the last run. `warn_once` warns of labels, if it is given.
@@ -156,4 +157,5 @@ class Executors:
         losses = [self._losses.of(outputs) for outputs in by_device]
         for outputs in by_device if warn_once else ():
             self._losses.check_labels(outputs, warn_once)
-        return executor_group.gradients(module), None if None in losses else losses
+        return BatchGradient(executor_group.gradients(module), executor_group.batch_size(module),
+                             losses=None if None in losses else losses)

@@ -23,6 +23,7 @@ from ..rate.svrg_lbfgs import check_rule, rule_of
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described, update_counts
 from . import executor_group
 from .optimizer_states import has_states, load_counts, load_state
+from .workers import copies_of_gradient
 
 _used = weakref.WeakSet()  # KVStores with keys of an SVRGModule
 
@@ -32,7 +33,7 @@ def optimizer_kept_on_error(module):
     """Restore the optimizer of a module, or its absence, if the block fails."""
     before = {name: getattr(module, name) for name in (
         '_optimizer', '_kvstore', '_update_on_kvstore', '_updater', 'optimizer_initialized',
-        '_preload_opt_states', '_keys', '_counts_at_start', '_waiting')}
+        '_preload_opt_states', '_keys', '_counts_at_start', '_copies', '_waiting')}
     try:
         yield
     except BaseException:
@@ -74,6 +75,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
         if isinstance(optimizer, str):  # it was not
             warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
         init_optimizer(kvstore, wrapped)
+    module._copies = copies_of_gradient(module)
     rule = rule_of(wrapped)
     load_state(module, rule)
     if rule is not None and rule.rate is None and svrg.snapshot.is_active:

@@ -1,8 +1,10 @@
 """What computes gradients at the snapshot of a Module."""
 
+import contextlib
+
 import numpy as np
 
-from ..core.front_end import Reference, number_in
+from ..core.front_end import Reference
 from ..core.full_gradient import BatchGradient, Sum
 from ..data.batch_rows import as_list, check_batch, count_rows, labels_of, without_padding
 from ..data.iterators import pads_in_front
@@ -91,12 +93,9 @@ class ModuleReference(Reference):
 
     # A pass
 
-    def inputs_kept(self, model):
+    @contextlib.contextmanager
+    def passing(self, model, stores=False):
         """Protect the model's inputs from a pass, for a later backward or a Monitor."""
-        return executor_group.inputs_kept(model if self.executors.shares_inputs else None)
-
-    def gradients_of_pass(self, batches, model, source, total, stores):
-        """Yield the gradients of the batches of a pass, a BatchGradient for each."""
         reduction, unshared = self.executors.loss_reduction, self.executors.masks.unshared
         if unshared:
             self.warn_once('%s: these layers draw random numbers anew at the snapshot, noise in '
@@ -105,16 +104,31 @@ class ModuleReference(Reference):
             self.warn_once("normalization='valid' counts what only the loss knows: the full "
                            'gradient counts each row, so another shuffling has another optimum. '
                            'Take MakeLoss of the sum, or one SoftmaxOutput whose label is an input')
-        is_first = not model._svrg.snapshot.num_taken
-        for batch in batches:
-            if stores and isinstance(batch, list):
-                raise ValueError('store_snapshot_grads must be False where train_data yields '
-                                 'lists of batches')
-            yield self._without_padding(batch, model, source, self.warn_once if is_first else None)
+        inputs = executor_group.inputs(model) if self.executors.shares_inputs else []
+        before = [array.copy() for array in inputs]
+        try:
+            yield
+        finally:
+            for array, target in zip(before, inputs):
+                array.copyto(target)
 
-    def _without_padding(self, batch, model, source, warn_of_labels):
-        """Return the BatchGradient of a batch."""
-        model, executors = self._of_bucket(batch, model)
+    # The gradient
+
+    def gradient(self, model, batch, a_pass=None, draws=False, is_training=True, out_grads=None):
+        """Return the BatchGradient of a batch; None is the model's latest one, with its masks."""
+        if batch is None:
+            executors = self.executors
+            module, shares_inputs = executors.module, executors.shares_inputs
+            shapes = model.data_shapes, model.label_shapes
+            if (module.data_shapes, module.label_shapes) != shapes:
+                module, shares_inputs = executors.for_shapes(*shapes), False
+            return BatchGradient(*executor_group.run_on_inputs_of(
+                model, module, is_training, executors.masks.names, shares_inputs, out_grads))
+        if self.bucket_of:
+            model = self.bucket_of(batch)
+        executors = model._svrg.reference.executors
+        if a_pass is None:
+            return executors.run(executors.bound_for('data', batch), batch, model, draws)
         module, reduction = executors.module, executors.loss_reduction
         run, rows, padding = batch, executor_group.batch_size(module), 0
         if not executors.is_whole(batch):
@@ -122,7 +136,7 @@ class ModuleReference(Reference):
             check_batch('train_data', batch, *shapes)
             rows, padding = count_rows(batch, shapes[0])
             if padding == rows:
-                return BatchGradient(batch, {}, batches=0, is_of_step=False)
+                return BatchGradient({}, rows, is_of_step=False)
             module = None
         real_rows = rows - padding
         real = real_rows / rows
@@ -134,7 +148,7 @@ class ModuleReference(Reference):
                     'batch size that divides the rows, or loss_is_mean if all that matter are of '
                     'one kind')
         elif padding:
-            in_front = pads_in_front(source.train_data)
+            in_front = pads_in_front(a_pass.train_data)
             cut = without_padding(batch, *shapes, in_front)
             module = executors.for_batch(cut, cuts_states=not in_front)
             if module is None:
@@ -145,18 +159,11 @@ class ModuleReference(Reference):
             else:
                 run, real = cut, 1
         module = module or executors.bound_for('train_data', batch)
-        gradients, losses = executors.run(module, run, model, source.draws_random_numbers,
-                                          warn_of_labels)
+        found = executors.run(module, run, model, draws,
+                              None if model._svrg.snapshot.num_taken else self.warn_once)
         parts = executor_group.rows_on_devices(module, reduction.mask)
-        weights = reduction.weights(parts, real, self.batch_size)
-        return BatchGradient(batch, gradients, weights, round(real * sum(parts)),
-                             number_in(batch), losses, is_of_step=run is batch)
-
-    def _of_bucket(self, batch, model):
-        """Return the module of a batch that is trained, and its executors at the snapshot."""
-        if self.bucket_of:
-            model = self.bucket_of(batch)
-        return model, model._svrg.reference.executors
+        return found._replace(rows=round(real * sum(parts)), is_of_step=run is batch,
+                              weights=reduction.weights(parts, real, self.batch_size))
 
     def batches_at_once(self, batch):
         """Return how many batches like this one may be computed as one."""
@@ -173,27 +180,6 @@ class ModuleReference(Reference):
                 for piece in as_list(batch) for layer, place in bucket._layers_of_inputs.items()
                 if layer.weight in self.weights()]
 
-    def gradients_of_batch(self, model, batch, draws):
-        """Return the gradients of a batch with its padding, and the number of its rows."""
-        model, executors = self._of_bucket(batch, model)
-        module = executors.bound_for('data', batch)
-        gradients, _ = executors.run(module, batch, model, draws)
-        return gradients, executor_group.batch_size(module)
-
     def arrays_of(self, batch):
         """List the data and labels of a batch."""
         return [array for piece in as_list(batch) for array in [*piece.data, *labels_of(piece)]]
-
-    # A step
-
-    def gradients_of_step(self, model, batch, is_training, out_grads):
-        """Compute the gradients of the model's latest batch, with its states and masks."""
-        executors = self.executors
-        module = executors.module
-        shares_inputs = executors.shares_inputs
-        if (module.data_shapes, module.label_shapes) != (model.data_shapes, model.label_shapes):
-            module, shares_inputs = executors.for_shapes(
-                model.data_shapes, model.label_shapes), False
-        executor_group.run_on_inputs_of(model, module, is_training, executors.masks.names,
-                                        shares_inputs, out_grads)
-        return executor_group.gradients(module)

@@ -38,13 +38,6 @@ class TrainedModule(TrainedModel):
         return MeanGradient(lambda _: scale, {name: multipliers[name] for name in updated}, decays,
                             optimizer, module._proximal.by_name)
 
-    @property
-    def scale_of_step(self):
-        """The optimizer's factor of a gradient, and the number of gradients that are summed."""
-        module, kvstore = self.model, self.model._kvstore
-        return module._optimizer.rescale_grad, (len(module._context) if kvstore else 1) * (
-            kvstore.num_workers if is_synchronous(kvstore) else 1)
-
     def go_to(self, weights):
         """Set the module to weights; the optimizer begins anew there."""
         set_all(executor_group.values(self.model), weights)

@@ -16,7 +16,7 @@ from svrg_optimization.core.front_end import (
 from svrg_optimization.core.full_gradient import BatchGradient, Sum
 from svrg_optimization.core.optimality import MeanGradient
 from svrg_optimization.core.settings import Settings
-from svrg_optimization.core.svrg import SVRG
+from svrg_optimization.core.svrg import SVRG, Step
 from svrg_optimization.rate import convergence
 from svrg_optimization.rate.run import Run
 from svrg_optimization.rate.svrg_lbfgs import SnapshotRule
@@ -47,12 +47,8 @@ class OneWeight(Reference):
     def new_sum(self):
         return Sum(self.arrays, devices=1, batch_size=1)
 
-    def gradients_of_pass(self, batches, model, source, total, stores):
-        return (BatchGradient(rows, gradient(self.arrays, rows), None, len(rows))
-                for rows in batches)
-
-    def gradients_of_step(self, model, batch, is_training, out_grads):
-        return gradient(self.arrays, batch)
+    def gradient(self, model, batch, *args, **kwargs):
+        return BatchGradient(gradient(self.arrays, batch), len(batch), len(batch))
 
 
 class Batches(BatchesOfPass):
@@ -88,10 +84,9 @@ def train(epochs, rule=None):
         if not run.begin_epoch(epoch, is_scheduled=True):
             break
         for rows in batches:
-            svrg.begin_step(rows, True)
+            svrg.step = Step(rows)
             gradients = gradient(model.weights, rows)
-            svrg.compute_snapshot_gradients(model, rows)
-            svrg.correct(gradients, len(rows))
+            svrg.correct(model, gradients, rows)
             if rule:
                 rule.precondition(model, svrg, gradients, model.weights, 1 / len(rows))
             weight = model.weights['w'][0]

@@ -160,14 +160,6 @@ def test_labels_that_the_loss_lacks_are_zeros(bound, labelled):
     assert_pass(problem, module, mx.io.NDArrayIter(problem.features, given, 10))
 
 
-def test_lists_of_batches_cannot_be_held():
-    problem = Problem(rows=40)
-    module = problem.bound(context=TWO_DEVICES, store_snapshot_grads=True)
-    with pytest.raises(ValueError, match='store_snapshot_grads must be False where train_data '
-                                         'yields lists of batches'):
-        module.update_full_grads(lists_of_batches(problem.iterator()))
-
-
 def test_the_objective_of_a_long_pass_counts_each_batch_once():
     """Losses are added up after each 64 batches; those that are stored are read one by one."""
     problem = Problem('softmax', rows=331)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import oracle
+from full_gradients import lists_of_batches
 from held_batches import SETTINGS, ReusingIter, assert_svrg, rows_of
 from pairs import in_pairs
 from problems import Problem, SparseProblem
@@ -203,3 +204,19 @@ def test_nothing_is_kept_of_a_pass_that_is_not_finite():
     with pytest.raises(FloatingPointError):
         module.update_full_grads(bad)
     assert module.training_batches(good) is good
+
+
+def test_lists_of_batches_are_held(runs):
+    problem = Problem('perceptron', rows=40)
+    module = problem.bound(context=TWO_DEVICES, store_snapshot_grads=True, sgd=SETTINGS)
+    svrg, train_data = problem.svrg(**SETTINGS), lists_of_batches(problem.iterator())
+    for epoch in range(4):
+        if epoch % 2 == 0:
+            module.update_full_grads(train_data)
+            svrg.take_snapshot()
+        for batch in module.training_batches(train_data):
+            module.forward_backward(batch)
+            module.update()
+            svrg.step(np.concatenate([rows_of(problem, piece) for piece in batch]))
+    assert not runs
+    problem.assert_weights(module, svrg.weights)
