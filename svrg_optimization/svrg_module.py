@@ -40,7 +40,7 @@ from .proximal import ProximalOperators, weights_of
 from .rate import convergence
 from .rate.snapshot_rule import SnapshotRule
 from .rate.svrg_lbfgs import check_rule, rule_of, with_default_arguments
-from .svrg_optimizer import check_learning_rate, described
+from .svrg_optimizer import described
 
 mend_for_users()
 _DEFAULTS = 'sgd', (('learning_rate', 0.01),)  # of Module.init_optimizer and of fit
@@ -574,8 +574,6 @@ class SVRGModule(Module):
 
         Raises
         ------
-        ValueError
-            If the optimizer's learning rate is infinite or NaN.
         RuntimeError
             If an error has stopped `backward` while it corrected the gradients.
 
@@ -585,8 +583,6 @@ class SVRGModule(Module):
             Once if there is no snapshot, `alpha` has not been 0, and `backward` got no
             `out_grads`.
         """
-        if self.optimizer_initialized:
-            check_learning_rate(self._optimizer)  # MXNet would fail in the middle of the step
         if self._svrg.step.stage in (COMPUTED, CORRECTING):  # an error has stopped backward
             self._update_svrg_gradients()
         rule = getattr(self._optimizer, 'lr_scheduler', None)

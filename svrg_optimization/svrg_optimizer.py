@@ -15,9 +15,8 @@ from mxnet import optimizer as opt
 _SUFFIX = '_full'
 
 
-def check_learning_rate(optimizer):
-    """Raise a ValueError if the optimizer's own learning rate is infinite or a NaN."""
-    rate = optimizer.lr
+def check_learning_rate(rate):
+    """Raise a ValueError if a learning rate is infinite or a NaN."""
     if isinstance(rate, numbers.Real) and not math.isfinite(rate):
         raise ValueError('learning_rate must be a finite number, not %r' % (rate,))
 
@@ -154,7 +153,8 @@ class _SVRGOptimizer(opt.Optimizer):
             default_optimizer.idx2name = dict(kwargs.get('param_idx2name') or {})
         vars(self).update(
             default_opt=default_optimizer, aux_opt=_AssignmentOptimizer(),
-            _full_keys=frozenset(full_keys or ()), _keys_by_number={}, _proximal=proximal or {})
+            _full_keys=None if full_keys is None else frozenset(full_keys), _keys_by_number={},
+            _proximal=proximal or {})
         self.default_opt.has_operators = bool(proximal)  # svrg_lbfgs steps otherwise then
 
     def place_on_servers(self, keys_by_number, pushes_per_sum):
@@ -169,6 +169,8 @@ class _SVRGOptimizer(opt.Optimizer):
         if name in vars(self):
             vars(self)[name] = value
         else:
+            if name == 'lr':
+                check_learning_rate(value)  # MXNet would fail in the middle of a step
             setattr(self.default_opt, name, value)
 
     def __getstate__(self):
@@ -191,7 +193,7 @@ class _SVRGOptimizer(opt.Optimizer):
     def _create(self, method, index, weight):
         """Create the state of one key; it is None for a full gradient."""
         key = self._keys_by_number.get(index, index)
-        full_keys = self._full_keys or self._full_keys_by_name()
+        full_keys = self._full_keys_by_name() if self._full_keys is None else self._full_keys
         optimizer = self.aux_opt if key in full_keys else self.default_opt
         return getattr(optimizer, method)(key, weight)
 
@@ -200,7 +202,8 @@ class _SVRGOptimizer(opt.Optimizer):
         are_several = isinstance(index, (list, tuple))
         if not are_several:
             index, weight, grad, state = [index], [weight], [grad], [state]
-        full_keys, steps = self._full_keys or self._full_keys_by_name(), []
+        full_keys = self._full_keys_by_name() if self._full_keys is None else self._full_keys
+        steps = []
         for number, *others in zip(index, weight, grad, state):
             step = self._keys_by_number.get(number, number), *others
             if step[0] in full_keys:

@@ -144,7 +144,7 @@ class SVRGTrainer(gluon.Trainer):
         if isinstance(kvstore, str) and is_distributed(kvstore):
             kvstore = open_distributed(kvstore)
         super().__init__(params, optimizer, optimizer_params, kvstore, None, update_on_kvstore)
-        check_learning_rate(self._optimizer)
+        check_learning_rate(self._optimizer.lr)
         for param in self._params:
             if param._stype != 'default':
                 raise ValueError('params must be dense, and %s is %s' % (param.name, param._stype))

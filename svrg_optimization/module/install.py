@@ -59,7 +59,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     module._keys = keys = KVStoreKeys(module._param_names, module._trainable)
     wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
                                        optimizer_params)
-    check_learning_rate(wrapped)
+    check_learning_rate(wrapped.lr)
     load_counts(module, wrapped.default_opt,
                 'begin_num_update' in dict(optimizer_params) if isinstance(optimizer, str)
                 else optimizer.begin_num_update > 0)
