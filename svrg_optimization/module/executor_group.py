@@ -6,6 +6,7 @@ from mxnet.executor_manager import _split_input_slice
 
 from ..core.arrays import is_row_sparse
 from ..data.batch_rows import batch_axis, labels_of
+from ..mxnet_repair.executors import forward
 
 
 def batch_size(module):
@@ -152,7 +153,7 @@ def run_on_inputs_of(source, target, is_train, mask_names, shares_inputs, out_gr
                 executor.arg_dict[name].copyto(to.arg_dict[name])
         for name, mask in zip(mask_names, executor.outputs[outputs:]):
             mask.copyto(to.arg_dict[name])
-        to.forward(is_train=is_train)
+        forward(to, is_train)
     target._exec_group.backward(out_grads)
     return gradients(target), target._exec_group.batch_size
 

@@ -10,6 +10,7 @@ from pairs import in_pairs
 from problems import Problem
 from stepping import gradients_of
 from svrg_optimization import SVRGModule
+from svrg_optimization.module import executor_group
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -39,11 +40,12 @@ def test_evaluation_in_between_changes_nothing(training):
 def test_snapshot_side_works_only_when_its_gradients_are_needed(training, monkeypatch):
     """Counted in forward and backward runs of executors, on each device."""
     module, batch, runs = training.module, next(training.problem.iterator()), []
-    for name in ('forward', 'backward'):
-        def counted(executor, *args, original=getattr(mx.executor.Executor, name), **kwargs):
+    for owner, name in ((mx.executor.Executor, 'forward'), (mx.executor.Executor, 'backward'),
+                        (executor_group, 'forward')):
+        def counted(executor, *args, original=getattr(owner, name), **kwargs):
             runs.append(executor)
             return original(executor, *args, **kwargs)
-        monkeypatch.setattr(mx.executor.Executor, name, counted)
+        monkeypatch.setattr(owner, name, counted)
 
     def runs_of(function, *args, **kwargs):
         del runs[:]
