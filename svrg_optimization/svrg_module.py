@@ -690,9 +690,9 @@ class SVRGModule(Module):
         svrg, trained = self._svrg, TrainedModule(self)
         if svrg.settings.is_plain:
             return
-        source = Pass(train_data, svrg.settings.batches_after(svrg.snapshot.num_taken))
-        if source.count is not None:
-            require(ALL_ROWS, {'svrg_lbfgs': trained.rule}, 'full_grad_batches', source.count)
+        a_pass = Pass(train_data, svrg.settings.batches_after(svrg.snapshot.num_taken))
+        if a_pass.count is not None:
+            require(ALL_ROWS, {'svrg_lbfgs': trained.rule}, 'full_grad_batches', a_pass.count)
         of_fit, is_rewound = self._pass_of_fit
         if train_data is not of_fit:
             *before, end = self._pass_of_loop
@@ -704,9 +704,9 @@ class SVRGModule(Module):
             rewind(train_data)
         elif not is_rewound:
             rewind_for_pass(train_data)
-        source.rewind = rewind_for_pass(train_data, is_rewound=True)
+        a_pass.rewind = rewind_for_pass(train_data, is_rewound=True)
         synchronize(self)
-        convergence.take(svrg, trained, source, workers_of(self, train_data is of_fit))
+        convergence.take(svrg, trained, a_pass, workers_of(self, train_data is of_fit))
         if not (svrg.store.budget or self._pass_of_loop[0] == id(train_data)):
             self._unchecked = None if train_data is of_fit else train_data
         self._pass_of_loop = (id(train_data), svrg.snapshot.num_update,

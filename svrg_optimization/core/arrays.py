@@ -38,7 +38,7 @@ def like(array, values):
     return with_all_rows(found) if is_row_sparse(array) else found  # zeros too, as sgd demands
 
 
-def moved(array, by):
+def shifted(array, by):
     """Return an array plus a numpy.ndarray, in its dtype, storage type and context."""
     total = dense(array)
     total = (total + nd.array(by, total.context, total.dtype)).astype(array.dtype)

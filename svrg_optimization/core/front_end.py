@@ -54,18 +54,18 @@ class Reference:
 
     is_repeatable = True
 
-    def disturbances(self):
+    def noise_sources(self):
         """List the layers, such as Dropout, that make the objective differ from batch to batch."""
         return []
 
-    def inputs_of_weights(self, batch, source):
+    def inputs_of_weights(self, batch, a_pass):
         """List the weights that inputs of the model are multiplied by, and these inputs.
 
         Parameters
         ----------
         batch : object
             A batch of the pass.
-        source : BatchesOfPass
+        a_pass : BatchesOfPass
             The pass.
 
         Returns
@@ -184,8 +184,11 @@ class TrainedModel:
     def __init__(self, model):
         self.model = model
 
-    def as_applied(self, numbers):
-        """List wd or `rescale_grad` as steps apply them: rounded, unless a rule sets directions."""
+    def rounded_like_a_step(self, numbers):
+        """List wd or `rescale_grad` as float32, to which an optimizer rounds them.
+
+        With the directions of a rule they are returned as they are: these have them in full.
+        """
         is_exact = self.rule is not None and self.rule.preconditions
         return list(numbers) if is_exact else as_float32(numbers)
 
@@ -246,7 +249,7 @@ class BatchesOfPass:
         return batch
 
 
-def number_in(batch):
+def joined_count(batch):
     """Return how many batches of the data are joined in a batch of a pass."""
     return getattr(batch, 'number', 1)
 

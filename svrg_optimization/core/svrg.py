@@ -25,9 +25,9 @@ import contextlib
 import dataclasses
 from typing import Any, Optional
 
-from .arrays import moved
+from .arrays import shifted
 from .correction import correct_batch
-from .front_end import number_in
+from .front_end import joined_count
 from .full_gradient import BatchGradient, FullGradient
 from .result import Training
 from .snapshot import Snapshot
@@ -55,22 +55,49 @@ class SVRG:
 
     # A snapshot
 
-    def take_snapshot(self, model, source, workers, may_be_undone=False):
+    def take_snapshot(self, model, a_pass, workers, may_be_undone=False):
         """Take a snapshot of the weights and compute the full gradient there.
 
         Steps that have led to a gradient that is not finite are not told if they `may_be_undone`.
         """
-        before = self.reference.copy_of_values() if self.snapshot.is_active else {}
-        with self.snapshot.being_replaced(lambda: self.reference.set_values(before)):
-            self.reference.copy_from(model)                                             # w̃ ← w
-            mu = self._full_gradient(model, source, workers, may_be_undone)
-            self.reference.copy_auxiliary_states_of(model)
+        reference, store = self.reference, self.store
+        before = reference.copy_of_values() if self.snapshot.is_active else {}
+        with self.snapshot.being_replaced(lambda: reference.set_values(before)):
+            reference.copy_from(model)                                                  # w̃ ← w
+            store.drop()
+            stores = bool(store.budget)
+            batches = a_pass.batches(
+                are_kept=stores, at_once=None if stores else reference.batches_at_once)
+            total = self._sum(batches, model, a_pass, workers, stores)                # Σ ∇f_j(w̃)
+            mu = total.mean()                                                       # μ ← (B/n) Σ
+            self._check_full_gradient(mu, a_pass, may_be_undone)
+            if stores and a_pass.is_whole(total.yielded):
+                store.complete(a_pass.train_data, mu, self.warn_once)
+            reference.copy_auxiliary_states_of(model)
             self.snapshot.replace(mu)
         self.snapshot.num_taken += 1
         self.training.rows_of_passes.add(mu.rows)
 
+    def _check_full_gradient(self, mu, a_pass, may_be_undone):
+        """Raise an error or warn if there is no full gradient, or it is not finite."""
+        if mu is None:
+            raise ValueError('train_data must yield at least one row of data, and %r yielded none'
+                             % (a_pass.train_data,))
+        nonfinite = mu.nonfinite()
+        if not nonfinite:
+            return
+        message = 'the full gradient is not finite: %s' % ', '.join(nonfinite)
+        if not self.snapshot.num_update:
+            message += ('. No step has been made: look at the data and at the initial weights '
+                        '(initializer=mx.init.Zero() begins at 0), and leave out batches whose '
+                        'loss is not finite')
+        if self.settings.nonfinite == 'raise':
+            raise FloatingPointError(message)
+        if not may_be_undone:
+            self.warn_once(message, 'nonfinite')
+
     @contextlib.contextmanager
-    def nearby(self, model, source, workers, measure):
+    def nearby(self, model, a_pass, workers, measure):
         """Yield a function of batches and a move: what is measured at w̃ plus the move.
 
         The move is a dict of one numpy.ndarray a parameter, none by default. By default the
@@ -82,10 +109,10 @@ class SVRG:
         def measured(batches=None, move=None):
             for name, by in (move or {}).items():
                 for weight in self.reference.weights()[name]:
-                    moved(weight, by).copyto(weight)
+                    shifted(weight, by).copyto(weight)
             if batches is None:
-                batches = source.batches(at_once=self.reference.batches_at_once)
-            full_gradient = self._sum(batches, model, source, workers).mean()
+                batches = a_pass.batches(at_once=self.reference.batches_at_once)
+            full_gradient = self._sum(batches, model, a_pass, workers).mean()
             result = full_gradient and measure(full_gradient)
             self.reference.set_values(before)
             return result
@@ -94,48 +121,23 @@ class SVRG:
             yield measured
             snapshot.replace(snapshot.full_gradient, snapshot.taken_at)
 
-    def _full_gradient(self, model, source, workers, may_be_undone):
-        store = self.store if self.store.budget else None
-        self.store.drop()
-        at_once = self.reference.batches_at_once if store is None else None
-        batches = source.batches(are_kept=store is not None, at_once=at_once)
-        total = self._sum(batches, model, source, workers, store)                # Σ ∇f_j(w̃)
-        mu = total.mean()                                                       # μ ← (B/n) Σ
-        if mu is None:
-            raise ValueError('train_data must yield at least one row of data, and %r yielded none'
-                             % (source.train_data,))
-        nonfinite = mu.nonfinite()
-        if nonfinite:
-            message = 'the full gradient is not finite: %s' % ', '.join(nonfinite)
-            if not self.snapshot.num_update:
-                message += ('. No step has been made: look at the data and at the initial weights '
-                            '(initializer=mx.init.Zero() begins at 0), and leave out batches whose '
-                            'loss is not finite')
-            if self.settings.nonfinite == 'raise':
-                raise FloatingPointError(message)
-            if not may_be_undone:
-                self.warn_once(message, 'nonfinite')
-        if store and source.is_whole(total.yielded):
-            store.complete(source.train_data, mu, self.warn_once)
-        return mu
-
-    def _sum(self, batches, model, source, workers, store=None):
+    def _sum(self, batches, model, a_pass, workers, stores=False):
         """Return the Sum of the gradients of batches, over all workers; store them where asked."""
-        reference = self.reference
+        reference, store = self.reference, self.store
         total = reference.new_sum()
-        with reference.passing(model, store is not None):
+        with reference.passing(model, stores):
             for number, batch in enumerate(batches, 1):
-                part = reference.gradient(model, batch, source, source.draws_random_numbers)
-                joined = number_in(batch)
+                part = reference.gradient(model, batch, a_pass, a_pass.draws_random_numbers)
+                joined = joined_count(batch)
                 total.yielded += joined
                 if part.rows:
                     total.add(part, joined)
                 if number % _BATCHES_AHEAD == 0:
                     total.wait()
-                if store is not None and not store.is_exceeded:
+                if stores and not store.is_exceeded:
                     if not part.is_of_step:
-                        part = reference.gradient(model, batch, draws=source.draws_random_numbers)
-                    batch = source.kept(batch)
+                        part = reference.gradient(model, batch, draws=a_pass.draws_random_numbers)
+                    batch = a_pass.kept(batch)
                     store.add(batch, reference.arrays_of(batch), part)
         total.wait()
         workers.sum(total)

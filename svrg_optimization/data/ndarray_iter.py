@@ -7,7 +7,7 @@ from mxnet import ndarray as nd
 from mxnet.io import DataBatch, NDArrayIter
 from mxnet.ndarray.sparse import CSRNDArray
 
-from ..core.front_end import number_in
+from ..core.front_end import joined_count
 from .batch_rows import held
 
 
@@ -66,7 +66,7 @@ def views(train_data, count=None, at_once=None):
         if batch is None:
             return
         yield batch
-        count -= number_in(batch)
+        count -= joined_count(batch)
 
 
 def join_csr(batches, at_once):

@@ -8,10 +8,10 @@ from mxnet import gluon
 from ..core.front_end import BatchesOfPass
 from ..data.batch_rows import without_padding
 from ..data.iterators import batches_stay, pads_in_front, rewind
-from .numpy_arrays import ARRAYS, arrays_in, as_blocks_take, mapped, moved
+from .numpy_arrays import ARRAYS, arrays_in, as_blocks_take, mapped, on_device
 
 
-class Batches(BatchesOfPass):
+class GluonPass(BatchesOfPass):
     """Batches of a pass or an epoch. Each is a list of the inputs of each device.
 
     The `first` batch, None without one, is read already.
@@ -42,7 +42,7 @@ class Batches(BatchesOfPass):
 
     def again(self):
         """Return the pass once more, None of data that are read once."""
-        batches = Batches(self.train_data, self.count, self._devices, self._rows, self.states)
+        batches = GluonPass(self.train_data, self.count, self._devices, self._rows, self.states)
         return batches if batches.first else None
 
     def kept(self, batch):
@@ -68,13 +68,13 @@ class Batches(BatchesOfPass):
             raise ValueError('batch_axis must have one for each of the %d inputs in a batch of '
                              'train_data, and not be %s' % (len(batch), axes))
         if len(devices) == 1:
-            return [[mapped(lambda each: moved(each, devices[0]), value) for value in batch]]
+            return [[mapped(lambda each: on_device(each, devices[0]), value) for value in batch]]
         if None in rows or len(set(rows)) > 1 or rows and rows[0] < len(devices):
             raise ValueError('batch_axis must be the axis of the rows in each input, at least one '
                              'for each of %d devices, or None: the inputs have %s rows along %s'
                              % (len(devices), rows, axes))
         if self.first is None and not any(isinstance(each, (list, tuple)) for each in batch):
-            self.whole_first = [mapped(lambda each: moved(each, devices[0]), value)
+            self.whole_first = [mapped(lambda each: on_device(each, devices[0]), value)
                                 for value in batch]
         return list(zip(*(_parts_of(value, axis, devices) for value, axis in zip(batch, axes))))
 
@@ -89,7 +89,7 @@ def _parts_of(value, axis, devices):
                              '%s, and not of %d' % (devices, len(value)))
         return value
     if axis is None or not isinstance(value, ARRAYS):
-        return [moved(value, device) for device in devices]
+        return [on_device(value, device) for device in devices]
     return gluon.utils.split_and_load(value, devices, axis, even_split=False)
 
 

@@ -32,7 +32,7 @@ def mapped(function, value):
     return function(value)
 
 
-def moved(value, device):
+def on_device(value, device):
     """Return a value as it is, or the copy of an array that is on another device."""
     is_elsewhere = isinstance(value, nd.NDArray) and value.ctx != device
     return value.copyto(device) if is_elsewhere else value

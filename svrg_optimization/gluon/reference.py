@@ -16,7 +16,7 @@ from .batches import with_states
 from .numpy_arrays import arrays_in, as_nd
 from .random_numbers import RandomNumbers
 
-_SEEN = 64  # elements of a parameter that tell whether somebody has set it
+_PROBED = 64  # elements of a parameter that tell whether somebody has set it
 _is_fresh = operator.attrgetter('_fresh_grad')
 
 
@@ -37,8 +37,10 @@ class GluonReference(Reference):
         self._blocks = set()  # those of the objective that may be compiled
         self._place_of_layer = {}  # that of the input which a Dense block gets
         self._axes_are_checked = False
+        self._first_is_stored = None  # whether the first batch of a pass is; None after it
         self._mark = object()  # of gradients that this has computed
-        self._seen, self._stepped = [], None  # elements of each parameter, after the latest step
+        self._probed = []  # views of elements of each parameter
+        self._after_step = None  # what the latest step from a snapshot has made of them
 
     # Arrays
 
@@ -74,9 +76,9 @@ class GluonReference(Reference):
         views = {}
         for param in self._trained:
             value = as_nd(param.list_data())[0].reshape(-1)
-            middle = max(0, value.size - _SEEN) // 2
-            views.setdefault(value.dtype, []).append(value[middle:middle + _SEEN])
-        self._seen = list(views.values())
+            middle = max(0, value.size - _PROBED) // 2
+            views.setdefault(value.dtype, []).append(value[middle:middle + _PROBED])
+        self._probed = list(views.values())
 
     def weights(self):
         """Map each trained parameter to a list of its values at the snapshot, one a device."""
@@ -93,23 +95,23 @@ class GluonReference(Reference):
 
     def load_random_numbers(self, numbers):
         """Go on with random numbers of a file, from weights that no step has made."""
-        self.numbers, self._stepped = numbers, None
+        self.numbers, self._after_step = numbers, None
 
     # Steps
 
     def remember_step(self):
-        """Remember what a step from a snapshot has made of some elements of each parameter."""
-        self._stepped = self._elements()
+        """Remember what a step from a snapshot has made of the elements that are probed."""
+        self._after_step = self._probe_values()
 
-    def has_been_set(self):
+    def weights_were_set(self):
         """Tell whether somebody has set a parameter since, as ``load_parameters`` does."""
-        stepped, self._stepped = self._stepped, None
+        stepped, self._after_step = self._after_step, None
         return bool(stepped) and not all(
             np.array_equal(now.asnumpy(), before.asnumpy(), equal_nan=True)
-            for now, before in zip(self._elements(), stepped))
+            for now, before in zip(self._probe_values(), stepped))
 
-    def _elements(self):  # one operation for all, as a step cannot wait for more
-        return [nd.concat(*views, dim=0) for views in self._seen]
+    def _probe_values(self):  # one operation for all, as a step cannot wait for more
+        return [nd.concat(*views, dim=0) for views in self._probed]
 
     def set_fresh(self, is_fresh):
         """Set what MXNet sets when a backward pass writes to the gradient of a value in place."""
@@ -176,7 +178,7 @@ class GluonReference(Reference):
                 contents[Layer(block.weight.name, bias, 1)] = given[0].asnumpy().ravel()
 
         try:
-            with _seeing(look):
+            with block_calls_observed(by=look):
                 yield
         finally:
             for block in compiled:
@@ -189,14 +191,14 @@ class GluonReference(Reference):
                 for place, array in enumerate(inputs)
                 if layer.weight in self._gradients and np.array_equal(content, array)}
 
-    def inputs_of_weights(self, batch, source):
+    def inputs_of_weights(self, batch, a_pass):
         """List the Layers of Dense blocks that get an input, and these inputs."""
         return [(layer, arrays_in(inputs)[place])
                 for layer, place in self._place_of_layer.items() for inputs in batch]
 
     # What SVRG asks for
 
-    def disturbances(self):
+    def noise_sources(self):
         """List whether layers draw random numbers, and use a batch's own statistics."""
         has_statistics = not all(param._differentiable for param in self._params)
         return ['Dropout'] * self.numbers.were_drawn + ['BatchNorm'] * has_statistics
@@ -209,7 +211,7 @@ class GluonReference(Reference):
     @contextlib.contextmanager
     def passing(self, model, stores=False):
         """Let the first batch find out what the objective does."""
-        self._first_is_stored, self.numbers.are_drawn = stores, None
+        self._first_is_stored = stores
         yield
 
     def gradient(self, model, batch, a_pass=None, draws=False, is_training=True, out_grads=None):
@@ -223,6 +225,8 @@ class GluonReference(Reference):
                 self._gradients, self.rows.count(losses, batch)[2] * model._loss_scale)
         is_first = self._first_is_stored is not None
         stores, self._first_is_stored = self._first_is_stored, None
+        if is_first:
+            self.numbers.are_drawn = None
         if stores or a_pass.is_repeated:
             self.numbers.set_seed(is_new=draws)
         with self._in_place(), self._looking(
@@ -241,14 +245,14 @@ class GluonReference(Reference):
                              [weight / model._loss_scale for weight in weights],
                              [[(as_nd(loss).detach(), 1.)] for loss in losses])
 
-    def check_axes(self, source, warn_once):
+    def check_axes(self, a_pass, warn_once):
         """Warn, at the first pass, if a batch is not cut along its rows over several devices.
 
         Then the losses of its parts do not add up to that of the whole batch. Without recording,
         so Dropout and BatchNorm treat each row alone.
         """
-        batch, whole, source.whole_first = source.first, source.whole_first, None
-        if self._axes_are_checked or not whole or any(source.states):
+        batch, whole, a_pass.whole_first = a_pass.first, a_pass.whole_first, None
+        if self._axes_are_checked or not whole or any(a_pass.states):
             return
         self._axes_are_checked = True
 
@@ -327,7 +331,7 @@ _one_thread_looks = threading.RLock()  # of several that train
 
 
 @contextlib.contextmanager
-def _seeing(see):
+def block_calls_observed(by):
     """Call a function with each block that this thread calls, and its arguments, before."""
     thread = threading.get_ident()
     with _one_thread_looks:
@@ -335,7 +339,7 @@ def _seeing(see):
 
         def seen(block, *args):
             if threading.get_ident() == thread:
-                see(block, *args)
+                by(block, *args)
             return call(block, *args)
 
         try:

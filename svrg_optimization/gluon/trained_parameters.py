@@ -19,10 +19,10 @@ class TrainedParameters(TrainedModel):
         """Return the gradient that a step follows, whatever the size of its batch."""
         trainer = self.model
         updated = [param for param in trainer._reference.trained() if param.lr_mult]
-        decays = dict(zip(trainer._params, self.as_applied(
+        decays = dict(zip(trainer._params, self.rounded_like_a_step(
             decays_of(trainer._optimizer, range(len(trainer._params))))))
         scale = trainer._scale * trainer._loss_scale
-        return MeanGradient(lambda full_gradient: self.as_applied(
+        return MeanGradient(lambda full_gradient: self.rounded_like_a_step(
                                 [scale / full_gradient.batch_size])[0],
                             {param.name: param.lr_mult for param in updated},
                             {param.name: decays[param] for param in updated},

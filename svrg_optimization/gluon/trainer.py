@@ -22,7 +22,7 @@ from ..proximal import ProximalOperators
 from ..rate import convergence
 from ..rate.svrg_lbfgs import check_rule, with_default_arguments
 from ..svrg_optimizer import _SVRGOptimizer, agreed, check_learning_rate
-from .batches import Batches, arrays_of, by_value, with_states
+from .batches import GluonPass, arrays_of, by_value, with_states
 from .epochs import epochs
 from .numpy_arrays import as_nd
 from .reference import GluonReference
@@ -270,16 +270,16 @@ class SVRGTrainer(gluon.Trainer):
         if self._svrg.settings.is_plain:
             return
         self._check_ready()
-        source = self._batches(train_data, batches, self._of_devices(states))
-        if source.first and any(param._deferred_init for param in self._params):
-            self._reference.outputs(with_states(source.first, source.states))  # finds the shapes
+        a_pass = self._batches(train_data, batches, self._of_devices(states))
+        if a_pass.first and any(param._deferred_init for param in self._params):
+            self._reference.outputs(with_states(a_pass.first, a_pass.states))  # finds the shapes
         self._init_all()
-        self._reference.check_axes(source, self._svrg.warn_once)
-        if self._reference.has_been_set():
+        self._reference.check_axes(a_pass, self._svrg.warn_once)
+        if self._reference.weights_were_set():
             self._svrg.forget_history(trained)
-        convergence.take(self._svrg, trained, source, self._agreeing_workers(takes_snapshot=True))
+        convergence.take(self._svrg, trained, a_pass, self._agreeing_workers(takes_snapshot=True))
         self._data_of_snapshot, self._yielded = train_data, []
-        source.rewind()
+        a_pass.rewind()
 
     def epochs(self, train_data, num_epoch, update_freq=2, *, begin_epoch=0, states=()):
         """Yield the batches of each epoch, as `training_batches` does, and take the snapshots.
@@ -328,7 +328,7 @@ class SVRGTrainer(gluon.Trainer):
         return epochs(self, train_data, num_epoch, update_freq, begin_epoch, states)
 
     def _batches(self, train_data, count=None, states=()):
-        return Batches(train_data, count, self._devices, self._reference.rows, states)
+        return GluonPass(train_data, count, self._devices, self._reference.rows, states)
 
     def _of_devices(self, states):
         """Return the states of each device."""

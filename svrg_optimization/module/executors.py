@@ -141,8 +141,8 @@ class Executors:
     def run(self, module, batch, model, draws_masks=True, warn_once=None):
         """Return the BatchGradient of a batch, with the model's states.
 
-        `module` is the one that `for_batch` returns. Unless it `draws_masks`, Dropout uses those of
-        the last run. `warn_once` warns of labels, if it is given.
+        `module` is what `for_batch` has returned for it. With `draws_masks` its Dropout layers get
+        new masks, otherwise those of the last run. If `warn_once` is given, it warns of labels.
         """
         try:
             by_device = executor_group.run(module, batch, model,

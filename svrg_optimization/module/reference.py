@@ -32,7 +32,7 @@ class ModuleReference(Reference):
             nodes[place]['name'] in model._aux_names for node in nodes
             if not is_set(node.get('attrs', {}), 'use_global_stats')
             for place, *_ in node['inputs'])
-        self.set_in_pass = {  # gammas that a pass sets to 1: they are no part of the objective
+        self.fixed_gammas = {  # gammas that a pass sets to 1: they are no part of the objective
             nodes[node['inputs'][1][0]]['name'] for node in nodes
             if node['op'] in ('BatchNorm', 'BatchNorm_v1')
             and is_set({'fix_gamma': 'True', **node.get('attrs', {})}, 'fix_gamma')}
@@ -42,7 +42,7 @@ class ModuleReference(Reference):
         self.batch_size = executor_group.batch_size(model)
         self.executors.bind(model, shared and shared.executors)
 
-    def disturbances(self):
+    def noise_sources(self):
         """List the layers that draw random numbers, and the use of a batch's own statistics."""
         masks = self.executors.masks
         return [*masks.layers, *masks.unshared, *['BatchNorm'] * self._has_batch_statistics]
@@ -169,13 +169,13 @@ class ModuleReference(Reference):
         """Return how many batches like this one may be computed as one."""
         return 1 if self.bucket_of else self.executors.most_to_merge(batch)
 
-    def inputs_of_weights(self, batch, source):
+    def inputs_of_weights(self, batch, a_pass):
         """List the layers that are applied to inputs, and these inputs without padding."""
         bucket = self.bucket_of(batch)._svrg.reference if self.bucket_of else self
         shapes = bucket.executors.module.data_shapes
         rows, padding = count_rows(batch, shapes)
         if 0 < padding < rows:
-            batch = without_padding(batch, shapes, None, pads_in_front(source.train_data))
+            batch = without_padding(batch, shapes, None, pads_in_front(a_pass.train_data))
         return [(layer, piece.data[place] if padding < rows else np.empty(0))
                 for piece in as_list(batch) for layer, place in bucket._layers_of_inputs.items()
                 if layer.weight in self.weights()]

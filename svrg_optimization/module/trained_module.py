@@ -11,7 +11,7 @@ from .workers import kvstore_of_weights
 
 
 class TrainedModule(TrainedModel):
-    """A Module that is trained; of several buckets the default one."""
+    """A Module with its optimizer. Of several buckets it is the default one."""
 
     @property
     def rule(self):
@@ -20,12 +20,12 @@ class TrainedModule(TrainedModel):
 
     def mean_gradient(self):
         """Return the gradient that the optimizer steps along."""
-        module, set_in_pass = self.model, self.model._svrg.reference.set_in_pass
-        names = [name for name in module._trainable if name not in set_in_pass]
+        module, fixed_gammas = self.model, self.model._svrg.reference.fixed_gammas
+        names = [name for name in module._trainable if name not in fixed_gammas]
         if not module.optimizer_initialized:
             return MeanGradient(lambda _: 1., dict.fromkeys(names, 1.), dict.fromkeys(names, 0.))
         optimizer, kvstore = module._optimizer, module._kvstore
-        scale, = self.as_applied([optimizer.rescale_grad])
+        scale, = self.rounded_like_a_step([optimizer.rescale_grad])
         scale *= kvstore.num_workers if is_synchronous(kvstore) else 1
         keys = {name: name for name in names}
         if kvstore_of_weights(module) is None:  # the optimizer is called with numbers
@@ -33,7 +33,7 @@ class TrainedModule(TrainedModel):
         multipliers = {name: optimizer.lr_mult.get(keys[name], optimizer.lr_mult.get(name, 1.))
                        for name in names}
         updated = [name for name in names if multipliers[name]]
-        decays = dict(zip(updated, self.as_applied(
+        decays = dict(zip(updated, self.rounded_like_a_step(
             decays_of(optimizer, [keys[name] for name in updated]))))
         return MeanGradient(lambda _: scale, {name: multipliers[name] for name in updated}, decays,
                             optimizer, module._proximal.by_name)

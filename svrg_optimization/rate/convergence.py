@@ -114,7 +114,7 @@ def learn_curvature(svrg, mean_gradient, before):
     moved, changed = np.linalg.norm(w - former_w), np.linalg.norm(g - former_g)
     units = [mean_gradient.per_row(each) for each in (
         svrg.snapshot.full_gradient, before.full_gradient)]
-    if before.steps and not svrg.reference.disturbances():
+    if before.steps and not svrg.reference.noise_sources():
         svrg.training.is_stuck = not moved and mean_gradient.rate != 0
         if moved and changed and math.isclose(*units, rel_tol=1e-6):
             svrg.snapshot.curvature = changed / moved

@@ -152,9 +152,9 @@ def _advice(svrg, trained, reason):
     elif len(rows) > 1:
         advice = ('passes had %s rows, so that each has another objective, unless batch_size '
                   'divides the rows' % ' and '.join(map(str, rows[:2])))
-    elif svrg.reference.disturbances():
+    elif svrg.reference.noise_sources():
         advice = ('with %s each batch has another objective, so that the gradient may not vanish'
-                  % ', '.join(svrg.reference.disturbances()))
+                  % ', '.join(svrg.reference.noise_sources()))
     elif training.is_repeatable is False:
         advice = ('passes find other gradients at the same weights. Rows that are drawn, left out '
                   'or changed by chance (sampling, discarded rows, augmentation) make each pass '

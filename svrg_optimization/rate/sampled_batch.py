@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..core.front_end import BatchesOfPass, number_in
+from ..core.front_end import BatchesOfPass, joined_count
 
 
 class SampledBatch(BatchesOfPass):
@@ -21,10 +21,10 @@ class SampledBatch(BatchesOfPass):
     def batches(self, **how):
         """Yield the batches; keep one, by reservoir sampling, and the states before it."""
         for batch in self._source.batches(**how):
-            for place in range(number_in(batch)):
+            for place in range(joined_count(batch)):
                 self.read += 1
                 if self._generator.randint(self.read) == 0:
-                    one = batch.part(place) if number_in(batch) > 1 else batch
+                    one = batch.part(place) if joined_count(batch) > 1 else batch
                     self.batch, states = self._source.kept(one), self.states
             yield batch
             if self._moments is not None:

@@ -108,7 +108,7 @@ class SnapshotRule(LRScheduler):
         """
         has_converged = svrg.snapshot.has_converged  # as in a file: its weights stay
         rolls_back = self._take(svrg, trained, source, workers)
-        reach = 0. if has_converged or rolls_back or svrg.reference.disturbances() else 1.
+        reach = 0. if has_converged or rolls_back or svrg.reference.noise_sources() else 1.
         for _ in range(self.regime.jumps):
             way = Way(svrg, trained) if reach else None
             far, = workers.allreduce_max([float(way is not None and math.inf > way.length > max(
@@ -139,7 +139,7 @@ class SnapshotRule(LRScheduler):
         is_fresh, = workers.allreduce_max([float(
             self._is_fresh or (self.metric.shapes, self.metric.multipliers)
             != (shapes, multipliers) or isinstance(self.regime, Smooth)
-            and bool(svrg.reference.disturbances()))])
+            and bool(svrg.reference.noise_sources()))])
         moments = InputMoments(svrg.reference, source) if is_fresh else None
         sample = SampledBatch(source, svrg.snapshot.num_taken, moments)
         before = PreviousSnapshot(svrg) if svrg.snapshot.is_active else None
@@ -161,7 +161,7 @@ class SnapshotRule(LRScheduler):
         """Begin a regime in the metric of the inputs."""
         weights, full_gradient = svrg.reference.weights(), svrg.snapshot.full_gradient
         dtype = np.result_type(np.float32, *(weights[name][0].dtype for name in shapes)).name
-        is_random = bool(svrg.reference.disturbances())
+        is_random = bool(svrg.reference.noise_sources())
         blocks = blocks_of(moments, mean_gradient, shapes, 1 / mean_gradient.per_row(full_gradient),
                            dtype)
         has_room = room_for(sum(map(math.prod, shapes.values())), dtype) > 0 and not any(
