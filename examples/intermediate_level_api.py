@@ -48,7 +48,7 @@ def main():
                                    label_name='target')
 
     module = SVRGModule(network(), label_names=('target',), update_freq=args.update_freq,
-                        store_snapshot_grads=args.store_snapshot_grads)
+                        store_snapshot_grads=args.store_snapshot_grads and 1 << 30)
     module.bind(train_data.provide_data, train_data.provide_label)
     # A linear model begins at 0: random weights times a large column are a bad start.
     module.init_params(mx.init.Zero())

@@ -84,10 +84,12 @@ class SVRGModule(Module):
         ``MakeLoss(mean(...))``, cannot be recognized and needs True.
     store_snapshot_grads : bool or int
         Whether to store the batches of the pass for the full gradient, each with its gradient
-        at the snapshot. True allows 1 GiB; a number is the limit in bytes. `fit` then trains on
-        the stored batches until the next snapshot, in a new random order in each epoch, and an
-        epoch takes 1 + 1/update_freq passes. If they do not fit, none is stored. Random
-        augmentation does not change the batches until the next snapshot [2]_.
+        at the snapshot. True allows 1 GiB, and stores nothing where the layers have fewer outputs
+        than inputs, as in linear models, whose gradients are computed faster. A number is the
+        limit in bytes, in any network. `fit` then trains on the stored batches until the next
+        snapshot, in a new random order in each epoch, and an epoch takes 1 + 1/update_freq passes.
+        If they do not fit, none is stored. Random augmentation does not change the batches until
+        the next snapshot [2]_.
     alpha : float or callable
         The coefficient :math:`\alpha` of α-SVRG [3]_,
 

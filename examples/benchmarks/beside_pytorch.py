@@ -85,7 +85,7 @@ class Trainings:
                            for i in range(len(features) // batch_size)}
         self._rate = {'learning_rate': rate}
         self._modules = {kind: SVRGModule(symbol, update_freq=1,
-                                          store_snapshot_grads=kind == 'stored')
+                                          store_snapshot_grads=kind == 'stored' and 1 << 30)
                          for kind in KINDS}
 
     def _fit(self, kind, epochs, **given):

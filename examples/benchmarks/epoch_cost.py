@@ -38,7 +38,7 @@ def make(method, symbol):
     if method.startswith('contrib'):
         return ContribModule(symbol, update_freq=update_freq)
     return SVRGModule(symbol, update_freq=update_freq,
-                      store_snapshot_grads=method.startswith('stored'),
+                      store_snapshot_grads=method.startswith('stored') and 1 << 30,
                       proximal=L1(1e-6) if method.startswith('L1') else None)
 
 

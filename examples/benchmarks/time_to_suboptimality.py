@@ -135,7 +135,8 @@ def train(problem, method, rate, args):
     elif method.startswith('contrib'):
         module = ContribModule(symbol, update_freq=2)
     else:
-        module = SVRGModule(symbol, update_freq=2, store_snapshot_grads='stored' in method)
+        module = SVRGModule(symbol, update_freq=2,
+                            store_snapshot_grads='stored' in method and 1 << 30)
         if 'svrg_lbfgs' in method:
             optimizer = 'svrg_lbfgs'
     np.random.seed(0)

@@ -24,14 +24,22 @@ class Store:
 
     def __init__(self, budget):
         self.budget = budget * 2 ** 30 if isinstance(budget, bool) else budget
-        self._generator = None
-        self.drop()
+        self._generator, self._must_save_time = None, budget is True
+        self._drop()
 
-    def drop(self):
-        """Drop all batches."""
+    def _drop(self):
         self.batches, self._of_pass, self._gradients = [], [], {}
         self.train_data = self.full_gradient = None
         self._left = self.budget
+
+    def begin_pass(self, reference, warn_once):
+        """Drop all batches, and tell whether those of the next pass are stored."""
+        self._drop()
+        if not (self._must_save_time and reference.is_cheap):
+            return self.budget > 0
+        warn_once('store_snapshot_grads=True stores nothing for this network, whose gradients are '
+                  'computed faster than they are stored. A number of bytes stores them')
+        return False
 
     @property
     def is_exceeded(self):

@@ -64,8 +64,7 @@ class SVRG:
         before = reference.copy_of_values() if self.snapshot.is_active else {}
         with self.snapshot.being_replaced(lambda: reference.set_values(before)):
             reference.copy_from(model)                                                  # w̃ ← w
-            store.drop()
-            stores = bool(store.budget)
+            stores = store.begin_pass(reference, self.warn_once)
             batches = a_pass.batches(
                 are_kept=stores, at_once=None if stores else reference.batches_at_once)
             total = self._sum(batches, model, a_pass, workers, stores)                # Σ ∇f_j(w̃)

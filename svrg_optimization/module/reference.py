@@ -4,6 +4,7 @@ import contextlib
 
 import numpy as np
 
+from ..core.arrays import set_all
 from ..core.front_end import Reference
 from ..core.full_gradient import BatchGradient, Sum
 from ..data.batch_rows import as_list, check_batch, count_rows, labels_of, without_padding
@@ -52,6 +53,12 @@ class ModuleReference(Reference):
         """Whether a batch has the same gradient again with the same masks."""
         return not self.executors.masks.unshared
 
+    @property
+    def is_cheap(self):
+        """Whether layers have fewer outputs than inputs, so that a gradient is soon computed."""
+        module = self.executors.module
+        return executor_group.bytes_of_activations(module) <= executor_group.bytes_of_inputs(module)
+
     def new_sum(self):
         """Return a Sum that is 0."""
         return Sum(executor_group.gradients(self.executors.module), self._devices, self.batch_size,
@@ -81,12 +88,12 @@ class ModuleReference(Reference):
 
     def set_values(self, values):
         """Set some or all values at the snapshot to copies of others."""
-        super().set_values(values)
+        set_all(self.values(), values)
         executor_group.mark_host_copies_stale(self.executors.module)
 
     def copy_from(self, model):
         """Set the values at the snapshot to those of the model."""
-        super().copy_from(model)
+        self.set_values(self.values_of(model))
         kvstore = kvstore_of_weights(model)
         if kvstore:
             executor_group.pull_sparse_weights(kvstore, self.executors.module)

@@ -28,7 +28,7 @@ def test_large_and_sparse_parameters_train_with_alpha(problem, alpha):
 
 def test_alpha_zero_trains_on_no_held_batches():
     problem, other = Problem(rows=40), Problem(rows=40, seed=5)
-    module = problem.fit(problem.module(1, store_snapshot_grads=True), 1)
+    module = problem.fit(problem.module(1, store_snapshot_grads=1 << 30), 1)
     module.alpha = 0
     rows = []
     other.fit(module, 2, begin_epoch=1, batch_end_callback=lambda param: rows.extend(
@@ -48,7 +48,7 @@ def dropout():
 @in_pairs({
     'symbol, settings': [
         (Problem('perceptron').symbol, {'full_grad_batches': 2}),
-        (Problem('perceptron').symbol, {'store_snapshot_grads': True}), (dropout(), {})],
+        (Problem('perceptron').symbol, {'store_snapshot_grads': 1 << 30}), (dropout(), {})],
     'context, kvstore': [
         (mx.cpu(), None), (TWO_DEVICES, 'local'), (TWO_DEVICES, 'device')],
     'optimizer': ['sgd', 'adam']})

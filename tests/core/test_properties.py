@@ -44,7 +44,7 @@ class Own(SVRGModule):
 
 ALPHAS = st.floats(0, 1, width=32) | st.sampled_from([
     1, 0, Fraction(1, 4), np.float32(0.5), schedule, LinearDecay(0.75, 12), lambda _: 0])
-STORED, PROXIMAL = {'store_snapshot_grads': True}, {'proximal': L1(0.3)}
+STORED, PROXIMAL = {'store_snapshot_grads': 1 << 30}, {'proximal': L1(0.3)}
 SETTINGS = st.sampled_from([{}, STORED, PROXIMAL,
                             {**PROXIMAL, **STORED}, {'cls': Own}])
 KVSTORES = st.sampled_from([None, 'local', 'device', 'local object', 'device object'])

@@ -126,7 +126,7 @@ def test_stored_batches_are_trained_on_where_they_are_all():
     np.random.seed(0)  # one order of four batches in 24 is that of the data
     problem = Problem(rows=40)
     module, train_data = problem.module(full_grad_batches=lambda number: 2 ** number,
-                                        store_snapshot_grads=True), problem.iterator()
+                                        store_snapshot_grads=1 << 30), problem.iterator()
     epochs = labels_of_epochs(module, train_data, problem, num_epoch=4)
     in_order = problem.targets.reshape(4, 10).astype(np.float32)
     for number, labels in enumerate(epochs):

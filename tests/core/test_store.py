@@ -26,7 +26,7 @@ def test_training_is_svrg_without_gradients_at_the_snapshot(runs, rows, kind, co
                                                             shuffle):
     np.random.seed(0)
     problem = Problem(kind, rows=rows)
-    module = problem.module(2, context=context, store_snapshot_grads=True)
+    module = problem.module(2, context=context, store_snapshot_grads=1 << 30)
     _, steps = assert_svrg(problem, module, 5, 2, train_data=problem.iterator(shuffle=shuffle),
                            kvstore=mx.kv.create('local') if kvstore == 'object' else kvstore)
     assert not runs
@@ -109,7 +109,8 @@ def test_all_batches_are_stored_or_none_and_that_is_said_once(runs, problem, siz
 def test_a_loop_of_ones_own_trains_on_stored_batches_of_this_or_an_older_snapshot(runs, rows):
     """Those of an older one are computed anew."""
     problem = Problem(rows=rows)
-    module, svrg = problem.bound(store_snapshot_grads=True, sgd=SETTINGS), problem.svrg(**SETTINGS)
+    module = problem.bound(store_snapshot_grads=1 << 30, sgd=SETTINGS)
+    svrg = problem.svrg(**SETTINGS)
     train_data, old = problem.iterator(), []
     for epoch in range(4):
         if epoch % 2 == 0:
@@ -132,7 +133,7 @@ def test_a_loop_of_ones_own_trains_on_stored_batches_of_this_or_an_older_snapsho
 def test_fit_that_goes_on_trains_on_stored_batches_until_a_checkpoint(tmp_path, runs, resumes):
     """No checkpoint has them: steps compute their gradients until the next snapshot."""
     problem, prefix = Problem('perceptron', rows=37), str(tmp_path / 'model')
-    module, train_data = problem.module(3, store_snapshot_grads=True), problem.iterator()
+    module, train_data = problem.module(3, store_snapshot_grads=1 << 30), problem.iterator()
     svrg, _ = assert_svrg(problem, module, 2, 3, train_data=train_data)
     if resumes:
         module.save_checkpoint(prefix, 2, save_optimizer_states=True)
@@ -146,7 +147,8 @@ def test_fit_that_goes_on_trains_on_stored_batches_until_a_checkpoint(tmp_path, 
 def test_stored_batches_share_no_memory_with_the_rows(shuffle):
     """Neither the user's writes to the rows nor those to the batches reach the others."""
     problem = Problem(rows=37)
-    module, train_data = problem.bound(store_snapshot_grads=True), problem.iterator(shuffle=shuffle)
+    module = problem.bound(store_snapshot_grads=1 << 30)
+    train_data = problem.iterator(shuffle=shuffle)
     module.update_full_grads(train_data)
     arrays = [train_data.data[0][1], train_data.label[0][1]]
     for array in arrays:
@@ -158,7 +160,7 @@ def test_stored_batches_share_no_memory_with_the_rows(shuffle):
     assert all((array.asnumpy() == 7).all() for array in arrays)
 
 
-@pytest.mark.parametrize('stored', [False, True])
+@pytest.mark.parametrize('stored', [False, 1 << 30])
 def test_fit_copies_only_the_batches_that_others_see(monkeypatch, stored):
     problem, copied, weights = Problem(rows=40), [], []
     getdata = mx.io.NDArrayIter.getdata
@@ -181,7 +183,7 @@ def test_a_loss_may_be_a_mean(runs, rows):
     problem, sgd = Problem('softmax', rows=rows), {'learning_rate': 0.1}
     scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
     problem.symbol = mx.sym.SoftmaxOutput(scores, mx.sym.Variable('label'), normalization='batch')
-    assert_svrg(problem, problem.module(2, store_snapshot_grads=True), 3, 2, problem.svrg(**sgd),
+    assert_svrg(problem, problem.module(2, store_snapshot_grads=1 << 30), 3, 2, problem.svrg(**sgd),
                 {**sgd, 'rescale_grad': 1.0})
     assert not runs
 
@@ -193,12 +195,13 @@ def test_random_layers_are_an_error():
                                            mx.sym.Variable('label'))
     with pytest.raises(ValueError, match='store_snapshot_grads must be False for a network with '
                                          'random layers: noise'):
-        SVRGModule(symbol, label_names=('label',), update_freq=1, store_snapshot_grads=True)
+        SVRGModule(symbol, label_names=('label',), update_freq=1, store_snapshot_grads=1 << 30)
 
 
 def test_nothing_is_kept_of_a_pass_that_is_not_finite():
     problem = Problem(rows=40)
-    module, good = problem.module(nonfinite='raise', store_snapshot_grads=True), problem.iterator()
+    module = problem.module(nonfinite='raise', store_snapshot_grads=1 << 30)
+    good = problem.iterator()
     problem.fit(module, 1, good)
     bad = mx.io.NDArrayIter(problem.features * np.inf, problem.targets, 10, label_name='label')
     with pytest.raises(FloatingPointError):
@@ -208,7 +211,7 @@ def test_nothing_is_kept_of_a_pass_that_is_not_finite():
 
 def test_lists_of_batches_are_held(runs):
     problem = Problem('perceptron', rows=40)
-    module = problem.bound(context=TWO_DEVICES, store_snapshot_grads=True, sgd=SETTINGS)
+    module = problem.bound(context=TWO_DEVICES, store_snapshot_grads=1 << 30, sgd=SETTINGS)
     svrg, train_data = problem.svrg(**SETTINGS), lists_of_batches(problem.iterator())
     for epoch in range(4):
         if epoch % 2 == 0:
@@ -220,3 +223,16 @@ def test_lists_of_batches_are_held(runs):
             svrg.step(np.concatenate([rows_of(problem, piece) for piece in batch]))
     assert not runs
     problem.assert_weights(module, svrg.weights)
+
+
+def test_true_stores_nothing_where_layers_have_fewer_outputs_than_inputs(runs):
+    for problem, stored, count in ((Problem(), True, 8), (Problem(), 1 << 30, 0),
+                                   (Problem('perceptron'), True, 0)):
+        del runs[:]
+        module = problem.module(2, store_snapshot_grads=stored)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter('always')
+            assert_svrg(problem, module, 2, 2, sgd={'learning_rate': 0.1})
+        assert len(runs) == count
+        assert sum('stores nothing for this network' in str(warning.message)
+                   for warning in caught) == bool(count)

@@ -54,7 +54,7 @@ def test_a_stream_that_can_be_read_once_is_refused_unless_stored(cls, message):
     problem = Problem(rows=40)
     with pytest.raises(ValueError, match=message):
         problem.fit(problem.module(), 1, cls(problem))
-    module = problem.fit(problem.module(store_snapshot_grads=True), 1, cls(problem))
+    module = problem.fit(problem.module(store_snapshot_grads=1 << 30), 1, cls(problem))
     assert module._snapshot.num_update == 4
 
 
@@ -79,8 +79,8 @@ def test_batches_of_each_epoch_are_those_of_module(handle, shuffle, settings):
 @pytest.mark.parametrize('cls, store, update_freq, expected', [
     # As often as in Module; with stored gradients once for each snapshot:
     (mx.io.NDArrayIter, False, 1, 5), (mx.io.NDArrayIter, False, 2, 5),
-    (mx.io.NDArrayIter, True, 1, 5), (mx.io.NDArrayIter, True, 2, 3),
-    (mx.io.NDArrayIter, True, 5, 1),
+    (mx.io.NDArrayIter, 1 << 30, 1, 5), (mx.io.NDArrayIter, 1 << 30, 2, 3),
+    (mx.io.NDArrayIter, 1 << 30, 5, 1),
     # Once before the first pass, once after each pass, and those of Module:
     (OtherIter, False, 1, 1 + 5 + 5), (OtherIter, False, 2, 1 + 3 + 5)])
 def test_iterators_are_reset_as_often_as_needed(monkeypatch, cls, store, update_freq, expected):
@@ -97,7 +97,7 @@ def test_order_has_a_generator_of_its_own():
         np.random.seed(seed)
         problem = Problem(rows=40)
         _, steps = assert_svrg(
-            problem, problem.module(1, store_snapshot_grads=True), 3,
+            problem, problem.module(1, store_snapshot_grads=1 << 30), 3,
             epoch_end_callback=lambda *_: np.random.uniform(size=draws))
         return [rows.tolist() for batches in steps.values() for rows in batches]
 

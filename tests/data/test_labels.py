@@ -104,7 +104,7 @@ def test_labels_of_padding_are_not_looked_at():
 
 def test_on_two_devices_with_stored_batches():
     module, data = module_of(SOFTMAX, [1, 2, 3], context=[mx.cpu(0), mx.cpu(1)],
-                             store_snapshot_grads=True)
+                             store_snapshot_grads=1 << 30)
     with pytest.warns(UserWarning) as caught:
         module.fit(data, eval_metric=[], num_epoch=2)
     told = [warning for warning in caught if 'must be from 0 to 2' in str(warning.message)]

@@ -153,7 +153,7 @@ def test_asynchronous_training_converges_to_the_optimum(tmp_path):
 def test_workers_with_stored_gradients_step_as_one_process(tmp_path):
     sgd = {'learning_rate': 0.1, 'momentum': 0.5}
     results = run_workers('fit', tmp_path, problem=PROBLEM, sizes=[28, 29], batch_size=8,
-                          num_epoch=4, update_freq=2, optimizer=sgd, store_snapshot_grads=True)
+                          num_epoch=4, update_freq=2, optimizer=sgd, store_snapshot_grads=1 << 30)
     problem = Problem(**PROBLEM)
     svrg = problem.svrg(16, **sgd)
     for number, batches in enumerate(zip(*(result['steps'] for result in results))):

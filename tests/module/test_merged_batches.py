@@ -79,7 +79,7 @@ def of_an_ndarray_iter(problem):
 
 @pytest.mark.parametrize('rows, make, settings, size, expected', [
     (337, overwritten, {}, 1 << 21, [16, 16]), (337, overwritten, {}, 1 << 11, [3] * 11),
-    (337, overwritten, {'store_snapshot_grads': True}, 1 << 21, []),
+    (337, overwritten, {'store_snapshot_grads': 1 << 30}, 1 << 21, []),
     (330, of_an_ndarray_iter, {}, 1 << 21, [16, 16])])
 def test_csr_batches_are_computed_as_one(merged, monkeypatch, rows, make, settings, size, expected):
     monkeypatch.setattr(executors, '_BYTES_AT_ONCE', size)

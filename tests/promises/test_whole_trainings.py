@@ -117,7 +117,7 @@ def test_any_registered_optimizer_steps_on_svrg_gradients(optimizer, context):
     problem.assert_weights(module, svrg.weights)
 
 
-@pytest.mark.parametrize('settings, wd', [({}, 0), ({'store_snapshot_grads': True}, 0.1)])
+@pytest.mark.parametrize('settings, wd', [({}, 0), ({'store_snapshot_grads': 1 << 30}, 0.1)])
 def test_training_converges_to_the_solution_of_the_unpadded_data(settings, wd):
     problem = Problem(rows=33)
     module = problem.fit(problem.module(**settings), 90, problem.iterator(8),

@@ -88,7 +88,7 @@ def train(trainer, kind, epochs=60, begin=0):
 
 @pytest.mark.parametrize('kind', FEATURES)
 @pytest.mark.parametrize('given', [
-    {}, {'momentum': 0}, {'kvstore': None, 'store_snapshot_grads': True},
+    {}, {'momentum': 0}, {'kvstore': None, 'store_snapshot_grads': 1 << 30},
     {'context': TWO_DEVICES}], ids=str)
 def test_module_finds_the_optimum(kind, given):
     module = module_of(kind, **given)

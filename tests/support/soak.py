@@ -42,7 +42,7 @@ def epochs(cycles, end_cycle, **kwargs):
 
 
 def held_batches(cycles, end_cycle):
-    epochs(cycles, end_cycle, store_snapshot_grads=True)
+    epochs(cycles, end_cycle, store_snapshot_grads=1 << 30)
 
 
 def devices(cycles, end_cycle):
