@@ -16,6 +16,7 @@ from problems import Problem
 from stepping import Training
 from svrg_optimization.module.executors import Executors
 from svrg_optimization.module.reference import ModuleReference
+from svrg_optimization.rate import smooth
 
 collect_ignore = ['support']
 WITH_NP_ARRAYS = os.environ.get('TEST_ARRAYS') == 'np'  # test_numpy_arrays.py runs others so
@@ -160,3 +161,9 @@ def runs(monkeypatch):
 
     monkeypatch.setattr(ModuleReference, 'gradient', counted)
     return calls
+
+
+@pytest.fixture
+def without_jumps(monkeypatch):
+    """Let svrg_lbfgs go on by steps alone."""
+    monkeypatch.setattr(smooth, '_JUMPS', 0)

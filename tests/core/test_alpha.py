@@ -1,6 +1,5 @@
 """α-SVRG: the coefficient of the variance reduction, constant and as a schedule."""
 
-
 import mxnet as mx
 import numpy as np
 import pytest

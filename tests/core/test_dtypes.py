@@ -1,17 +1,14 @@
 """Trainings in float16 and float64."""
 
-
 import mxnet as mx
 import numpy as np
 import pytest
 
 import oracle
 from held_batches import expect, rows_of
-from problems import Problem
+from problems import TWO_DEVICES, Problem
 from svrg_optimization import SVRGModule
 from svrg_optimization.proximal import L1
-
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 @pytest.mark.parametrize('context, multi_precision', [(mx.cpu(), True), (TWO_DEVICES, False)])

@@ -15,10 +15,8 @@ from full_gradients import (
     randomize,
 )
 from pairs import in_pairs
-from problems import Problem
+from problems import TWO_DEVICES, Problem
 from svrg_optimization import SVRGModule
-
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 @pytest.mark.filterwarnings('ignore:with kvstore=None each of the 2 devices')

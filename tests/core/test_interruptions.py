@@ -12,11 +12,10 @@ from blocks import Blocks
 from full_gradients import ShortBatches, persistent
 from held_batches import SETTINGS, assert_svrg
 from interruption import Interruption, places
-from problems import Problem
+from problems import TWO_DEVICES, Problem
 from sequences import Sequences
 from svrg_optimization import SVRGModule
 
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 PLACES = [(mx.cpu(), None), (TWO_DEVICES, 'local')]
 
 

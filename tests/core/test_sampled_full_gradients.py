@@ -10,11 +10,8 @@ import pytest
 import oracle
 from checkpoints import bits
 from pairs import in_pairs
-from problems import Problem
-from samples import SETTINGS, Endless, Lengths, first_rows, fit, train
-from trainings import labels_of_epochs
-
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+from problems import TWO_DEVICES, Problem
+from samples import SETTINGS, Endless, Lengths, first_rows, fit, labels_of_epochs, train
 
 
 def test_the_iterator_stands_after_the_sample():

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 
 from pairs import in_pairs
-from problems import Problem
+from problems import TWO_DEVICES, Problem
 from stepping import gradients_of
 from svrg_optimization import SVRGModule
 from svrg_optimization.module import executor_group
-
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 def test_steps_before_the_first_snapshot_are_plain(training):

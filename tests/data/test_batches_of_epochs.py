@@ -11,8 +11,8 @@ from full_gradients import full_gradient
 from held_batches import assert_svrg, rows_of
 from pairs import in_pairs
 from problems import Problem
+from samples import labels_of_epochs
 from svrg_optimization import SVRGModule
-from trainings import labels_of_epochs
 
 
 class OtherIter(mx.io.NDArrayIter):

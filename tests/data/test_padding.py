@@ -14,10 +14,8 @@ from full_gradients import (
     weighted_by_real_rows,
 )
 from held_batches import rows_of
-from problems import Problem
+from problems import TWO_DEVICES, Problem
 from svrg_optimization import SVRGModule
-
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 @pytest.mark.parametrize('lists', [True, False])

@@ -5,10 +5,8 @@ import numpy as np
 import pytest
 
 from pairs import in_pairs
-from problems import Problem
+from problems import TWO_DEVICES, Problem
 from svrg_optimization import SVRGModule
-
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 def bind(module, batch_size=10, **kwargs):

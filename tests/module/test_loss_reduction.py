@@ -6,9 +6,8 @@ import pytest
 
 import oracle
 from full_gradients import assert_pass, full_gradient, warnings_of_rows, weighted_by_real_rows
-from problems import Problem
+from problems import TWO_DEVICES, Problem
 
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 LABEL = mx.sym.Variable('label')
 
 

@@ -8,11 +8,9 @@ import pytest
 
 from full_gradients import ShortBatches, assert_pass, full_gradient, randomize
 from pairs import in_pairs
-from problems import CsrIter, Problem, SparseProblem
+from problems import TWO_DEVICES, CsrIter, Problem, SparseProblem
 from svrg_optimization.module import executors
 from svrg_optimization.module.loss_reduction import is_row_wise
-
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 @in_pairs({

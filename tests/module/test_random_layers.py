@@ -7,12 +7,10 @@ from mxnet import gluon
 
 import oracle
 from blocks import Blocks, train
-from problems import Problem
+from problems import TWO_DEVICES, Problem
 from sequences import Sequences
 from stepping import gradients_of
 from svrg_optimization import SVRGModule
-
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 def perceptron(first, second=lambda data: data):

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 
 import oracle
-from problems import Problem
+from problems import TWO_DEVICES, Problem
 from svrg_optimization import SVRGBucketingModule
 
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 RATE = {'learning_rate': 0.3}
 
 

@@ -6,9 +6,7 @@ import pytest
 
 import oracle
 from held_batches import SETTINGS
-from problems import Problem
-
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+from problems import TWO_DEVICES, Problem
 
 
 def outputs_of(problem, weights, rows):

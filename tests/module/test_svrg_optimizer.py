@@ -8,23 +8,9 @@ import numpy as np
 import pytest
 
 from problems import Problem
-from svrg_optimization.kvstore.keys import KVStoreKeys
 from svrg_optimization.svrg_optimizer import _AssignmentOptimizer, _SVRGOptimizer
 
 BY_NAME = {0: 'w', 1: 'w_full'}
-
-
-@pytest.mark.parametrize('names, keys', [
-    (['w', 'b'], ['w_full', 'b_full']), (['w', 'w_full'], ['w_full_full', 'w_full_full_full']),
-    (['fullyconnected0_weight', 'full'], ['fullyconnected0_weight_full', 'full_full']),
-    (['w_full', 'w'], ['w_full_full', 'w_full_full_full']),
-    (['w', 'w_full_full', 'w_full'], ['w_full_full_full', 'w_full_full_full_full',
-                                      'w_full_full_full_full_full'])])
-def test_each_full_gradient_has_a_key_of_its_own(names, keys):
-    found = KVStoreKeys(names, names)
-    assert found.full == dict(zip(names, keys))
-    keys_of_all = [*names, *found.summed]
-    assert len(set(keys_of_all)) == len(keys_of_all)
 
 
 def assert_routes(optimizer, full, plain):

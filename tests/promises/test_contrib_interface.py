@@ -7,14 +7,12 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from problems import Problem
+from problems import TWO_DEVICES, Problem
 from svrg_optimization import SVRGModule
 
 with warnings.catch_warnings():
     warnings.simplefilter('ignore')
     from mxnet.contrib.svrg_optimization import svrg_module as contrib
-
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 def described(function):

@@ -10,9 +10,8 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from problems import TWO_DEVICES
 from svrg_optimization import SVRGModule
-
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 def classifier(**kwargs):

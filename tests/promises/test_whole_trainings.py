@@ -1,14 +1,11 @@
 """Whole trainings against float64 SVRG."""
 
-
 import mxnet as mx
-import numpy as np
 import pytest
 
 from held_batches import assert_svrg
-from problems import Problem
+from problems import TWO_DEVICES, Problem
 
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 SGD = {'learning_rate': 0.05, 'momentum': 0.9, 'wd': 0.01}
 
 
@@ -115,17 +112,6 @@ def test_any_registered_optimizer_steps_on_svrg_gradients(optimizer, context):
     svrg.take_snapshot()
     problem.train_epoch(module, svrg)
     problem.assert_weights(module, svrg.weights)
-
-
-@pytest.mark.parametrize('settings, wd', [({}, 0), ({'store_snapshot_grads': 1 << 30}, 0.1)])
-def test_training_converges_to_the_solution_of_the_unpadded_data(settings, wd):
-    problem = Problem(rows=33)
-    module = problem.fit(problem.module(**settings), 90, problem.iterator(8),
-                         optimizer_params={'learning_rate': 0.15, 'wd': wd})
-    design = np.column_stack([problem.features, np.ones(33)])
-    solution = np.linalg.solve(design.T @ design / 33 + np.diag([wd] * 4 + [0]),
-                               design.T @ problem.targets / 33)
-    problem.assert_weights(module, {'fc_weight': solution[None, :4], 'fc_bias': solution[4:]}, 1e-6)
 
 
 @pytest.mark.parametrize('context, is_mean', [(mx.cpu(), False), (TWO_DEVICES, False),

@@ -9,10 +9,7 @@ from problems import Problem
 from svrg_optimization.proximal import L1
 from svrg_optimization.rate import composite, smooth, snapshot_rule
 
-
-@pytest.fixture(autouse=True)
-def without_jumps(monkeypatch):
-    monkeypatch.setattr(smooth, '_JUMPS', 0)
+pytestmark = pytest.mark.usefixtures('without_jumps')
 
 
 class Taken:

@@ -6,11 +6,9 @@ import pytest
 
 import oracle
 from pairs import in_pairs
-from problems import Problem
+from problems import TWO_DEVICES, Problem
 from svrg_lbfgs import SvrgLbfgs, fit
 from svrg_optimization.rate import smooth
-
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 @in_pairs({

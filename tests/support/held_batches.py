@@ -26,19 +26,6 @@ def rows_of(problem, batch):
     return np.array([np.abs(problem.features - row).sum(axis=1).argmin() for row in data])
 
 
-def train(problem, module, epochs, train_data, begin=0, **kwargs):
-    """Train with fit; return the rows of each step of each epoch."""
-    steps = {epoch: [] for epoch in range(begin, epochs)}
-
-    def record(param):
-        steps[param.epoch].append(rows_of(problem, param.locals['data_batch']))
-
-    module.fit(train_data, eval_metric='mse', num_epoch=epochs, begin_epoch=begin,
-               arg_params=problem.arg_params(), optimizer_params=SETTINGS,
-               batch_end_callback=record, **kwargs)
-    return steps
-
-
 def expect(problem, steps, update_freq, svrg=None):
     svrg = svrg or problem.svrg(**SETTINGS)
     for epoch, batches in steps.items():

@@ -6,6 +6,8 @@ import numpy as np
 import oracle
 from svrg_optimization import SVRGModule
 
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+
 
 def assert_close(actual, expected, tolerance=1e-5):
     assert set(actual) == set(expected)

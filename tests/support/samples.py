@@ -28,6 +28,15 @@ def train(svrg, num_epoch, samples, update_freq=1, begin_epoch=0):
     return svrg
 
 
+def labels_of_epochs(module, train_data, problem, num_epoch=5):
+    """Train and return, for each epoch, the labels of all batches that a callback sees."""
+    epochs = [[] for _ in range(num_epoch)]
+    module.fit(train_data, eval_metric=[], num_epoch=num_epoch, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.01}, batch_end_callback=lambda param: (
+                   epochs[param.epoch].append(param.locals['data_batch'].label[0].asnumpy())))
+    return epochs
+
+
 class Endless(mx.io.DataIter):
     """Random batches of a linear problem, without an end."""
 
