@@ -2,35 +2,25 @@
 
 import warnings
 
-import mxnet as mx
 import numpy as np
 import pytest
-from mxnet import gluon
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from svrg_optimization import SVRGModule, SVRGTrainer
+from linear_models import Problem, by_gluon, by_module
 from svrg_optimization.proximal import L1
 
 ROWS, STRENGTH = 57, 0.4
 RNG = np.random.RandomState(0)
 FEATURES = RNG.normal(size=(ROWS, 3)).astype('float32')
 SCORES = FEATURES.dot([[1, -1, 0], [0, 2, 1], [1, 1, -2]]) + RNG.normal(size=(ROWS, 3))
-LINEAR, SOFTMAX = mx.sym.LinearRegressionOutput, mx.sym.SoftmaxOutput
-
-
-def made(output, label):
-    return mx.sym.MakeLoss((output - mx.sym.reshape(label, (-1, 1))) ** 2 / 2)
-
-
-KINDS = {  # labels, outputs, weight decay over the strength, layer of a module, loss of Gluon
-    'linear': (SCORES[:, 0] + 2, 1, 1, LINEAR, gluon.loss.L2Loss()),
-    'linear 2': (SCORES[:, :2] - 1, 2, 1, LINEAR, gluon.loss.L2Loss()),
-    'linear, made': (SCORES[:, 0] + 2, 1, 1, made, None),
-    'logistic': (SCORES[:, 0] > 0, 1, 1, mx.sym.LogisticRegressionOutput,
-                 gluon.loss.SigmoidBCELoss()),
-    'softmax 2': (SCORES[:, 0] > 0, 2, 2, SOFTMAX, gluon.loss.SoftmaxCELoss()),
-    'softmax 3': (SCORES.argmax(axis=1), 3, 1, SOFTMAX, gluon.loss.SoftmaxCELoss())}
-LABELS = {kind: labels.astype('float32') for kind, (labels, *_) in KINDS.items()}
+KINDS = {  # the loss, labels, weight decay over the strength
+    'linear': ('squares', SCORES[:, 0] + 2, 1),
+    'linear 2': ('squares', SCORES[:, :2] - 1, 1),
+    'linear, made': ('made squares', SCORES[:, 0] + 2, 1),
+    'logistic': ('logistic', SCORES[:, 0] > 0, 1),
+    'softmax 2': ('softmax', SCORES[:, 0] > 0, 2),
+    'softmax 3': ('softmax', SCORES.argmax(axis=1), 1)}
+LABELS = {kind: labels.astype('float32') for kind, (_, labels, _) in KINDS.items()}
 
 
 def objective_of_scikit_learn(kind, l1, weight, bias):
@@ -52,7 +42,7 @@ def objective_of_scikit_learn(kind, l1, weight, bias):
 def least(kind, l1):
     """Return the least value of the objective, which scikit-learn finds."""
     if kind.startswith('linear'):
-        found = Ridge(alpha=STRENGTH * ROWS * KINDS[kind][1]).fit(
+        found = Ridge(alpha=STRENGTH * ROWS * LABELS[kind][0].size).fit(
             FEATURES.astype('float64'), LABELS[kind].astype('float64'))
         weight, bias = np.atleast_2d(found.coef_), np.atleast_1d(found.intercept_)
     else:
@@ -75,37 +65,13 @@ def assert_least(kind, weight, bias, l1=False):
     assert shifted > expected * (1 + 1e-4)  # the comparison can fail
 
 
-@pytest.mark.parametrize('kind, l1', [
-    *((kind, False) for kind in KINDS), ('logistic', True), ('softmax 2', True)])
-def test_module_minimises_the_objective_of_the_table(kind, l1):
-    _, outputs, wd, layer, _ = KINDS[kind]
-    output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=outputs, name='fc')
-    module = SVRGModule(layer(output, mx.sym.Variable('label')), label_names=('label',),
-                        update_freq=1, tol=1e-5, proximal=L1(STRENGTH / 4) if l1 else None)
-    train_data = mx.io.NDArrayIter(FEATURES, LABELS[kind], 10, label_name='label')
-    module.fit(train_data, eval_metric=[], num_epoch=300, optimizer='svrg_lbfgs',
-               optimizer_params={} if l1 else {'wd': wd * STRENGTH})
-    assert module.gradient_norm <= 1e-5
-    weights = module.get_params()[0]
-    assert_least(kind, weights['fc_weight'].asnumpy(), weights['fc_bias'].asnumpy(), l1)
-
-
-@pytest.mark.parametrize('kind', [kind for kind in KINDS if KINDS[kind][-1]])
-def test_gluon_minimises_the_objective_of_the_table(kind):
-    _, outputs, wd, _, loss = KINDS[kind]
-    net = gluon.nn.Dense(outputs, in_units=3)
-    net.initialize()
-    net.bias.wd_mult = 0
-    trainer = SVRGTrainer(
-        net.collect_params(), 'svrg_lbfgs', {'wd': wd * STRENGTH}, tol=1e-5,
-        objective=lambda data, label: loss(net(data), label))
-    loader = gluon.data.DataLoader(gluon.data.ArrayDataset(FEATURES, LABELS[kind]), 10)
-    for _ in range(300):
-        trainer.update_full_grads(loader)
-        if trainer.has_converged:
-            break
-        for data, label in loader:
-            trainer.backward(data, label)
-            trainer.step(len(data))
-    assert trainer.has_converged
-    assert_least(kind, net.weight.data().asnumpy(), net.bias.data().asnumpy())
+@pytest.mark.parametrize('front_end, kind, l1', [
+    *((front_end, kind, False) for front_end in (by_module, by_gluon) for kind in KINDS),
+    *((front_end, 'logistic', True) for front_end in (by_module, by_gluon)),
+    (by_module, 'softmax 2', True)])
+def test_the_objective_of_the_table_is_minimised(front_end, kind, l1):
+    loss, _, wd = KINDS[kind]
+    found = front_end(Problem(loss, FEATURES, LABELS[kind], 0 if l1 else wd * STRENGTH, batch=10),
+                      300, 1e-5, 1, proximal=L1(STRENGTH / 4) if l1 else None)
+    assert found.by.has_converged and found.by.gradient_norm <= 1e-5
+    assert_least(kind, found.weight, found.bias, l1)

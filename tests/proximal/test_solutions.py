@@ -3,13 +3,11 @@
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet import gluon, nd
 from sklearn.datasets import load_digits
 from sklearn.linear_model import Lasso
 
-from blocks import train_epochs
+from linear_models import Problem, by_gluon, by_module
 from pairs import in_pairs
-from svrg_optimization import SVRGModule, SVRGTrainer
 from svrg_optimization.proximal import L1, Box, GroupLasso, ProximalOperator
 
 ROWS, COLUMNS, OUTPUTS, BATCH = 120, 8, 2, 20
@@ -78,50 +76,20 @@ def optimum(kind, wd, prox):
     return weight
 
 
-def trained_by_module(rows, stype, operator, wd):
-    data, label = mx.sym.Variable('data', stype=stype), mx.sym.Variable('label')
-    if stype == 'csr':
-        weight = mx.sym.Variable('fc_weight', shape=(COLUMNS, OUTPUTS))
-        output = mx.sym.broadcast_add(mx.sym.sparse.dot(data, weight), mx.sym.Variable(
-            'fc_bias', shape=(OUTPUTS,), wd_mult=0))
-    else:
-        output = mx.sym.FullyConnected(data, num_hidden=OUTPUTS, name='fc')
-    module = SVRGModule(mx.sym.LinearRegressionOutput(output, label), label_names=('label',),
-                        update_freq=2, tol=1e-7, proximal=operator(0 if stype == 'csr' else 1))
-    module.fit(mx.io.NDArrayIter(
-        nd.array(rows, dtype='float64').tostype(stype), nd.array(TARGETS, dtype='float64'), BATCH,
-        last_batch_handle='discard', label_name='label'), eval_metric=[], num_epoch=100,
-        initializer=mx.init.Zero(), optimizer='svrg_lbfgs', optimizer_params={'wd': wd})
-    assert module.has_converged
-    weight = module.get_params()[0]['fc_weight'].asnumpy()
-    return weight.T if stype == 'csr' else weight
-
-
-def trained_by_gluon(rows, stype, operator, wd):
-    net, loss = gluon.nn.Dense(OUTPUTS, in_units=COLUMNS, dtype='float64'), gluon.loss.L2Loss()
-    net.initialize(mx.init.Zero())
-    net.bias.wd_mult = 0
-    trainer = SVRGTrainer(net.collect_params(), 'svrg_lbfgs', {'wd': wd}, tol=1e-7,
-                          proximal={net.weight.name: operator(1)},
-                          objective=lambda data, label: loss(net(data), label))
-    batches = [[nd.array(rows[begin:begin + BATCH], dtype='float64').tostype(stype),
-                nd.array(TARGETS[begin:begin + BATCH], dtype='float64')]
-               for begin in range(0, ROWS, BATCH)]
-    train_epochs(trainer, batches, 100)
-    assert trainer.has_converged
-    return net.weight.data().asnumpy()
-
-
-@in_pairs({'train': [trained_by_module, trained_by_gluon], 'stype': ['default', 'csr'],
+@in_pairs({'front_end': [by_module, by_gluon], 'stype': ['default', 'csr'],
            'kind': list(FEATURES), 'name': list(TABLE)})
-def test_solutions_are_those_of_float64(train, stype, kind, name):
+def test_solutions_are_those_of_float64(front_end, stype, kind, name):
     operator, wd, prox = TABLE[name]
     kind = 'standardised' if name in ('own', 'groups of outputs') else kind  # M is a number
-    expected = optimum(kind, wd, prox)
-    found = train(FEATURES[kind], stype, operator, wd)
+    expected, is_dot = optimum(kind, wd, prox), stype == 'csr' and front_end is by_module
+    problem = Problem('squares', FEATURES[kind], TARGETS, wd, 'float64', BATCH, stype=stype,
+                      dot=is_dot)
+    found = front_end(problem, 100, 1e-7, proximal=operator(0 if is_dot else 1),
+                      initializer=mx.init.Zero())
+    assert found.by.has_converged
     scale = np.sqrt((FEATURES[kind] ** 2).mean(axis=0))
-    np.testing.assert_allclose(found * scale, expected * scale, atol=1e-6)
-    np.testing.assert_array_equal(found == 0, expected == 0)
+    np.testing.assert_allclose(found.weight * scale, expected * scale, atol=1e-6)
+    np.testing.assert_array_equal(found.weight == 0, expected == 0)
     assert (name == 'L1 of 0') != bool((expected == 0).any() or (expected == 0.4).any())
 
 
@@ -145,17 +113,11 @@ def digits():
 def test_l1_ends(data, outputs, strength, epochs):
     """With steps alone both take more than 300 epochs."""
     rows, labels = data()
-    output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=outputs, name='fc')
-    module = SVRGModule((mx.sym.SoftmaxOutput if outputs > 1 else mx.sym.LinearRegressionOutput)(
-        output, mx.sym.Variable('label')), label_names=('label',), update_freq=2, tol=1e-6,
-        proximal=L1(strength))
     np.random.seed(0)
-    data = mx.io.NDArrayIter(rows, labels, 64 if outputs > 1 else 8, shuffle=True,
-                             label_name='label')
-    module.fit(data, eval_metric=[], initializer=mx.init.Zero(), num_epoch=epochs,
-               optimizer='svrg_lbfgs')
-    assert module.has_converged and module._optimizer.momentum == 0.7
+    problem = Problem('softmax' if outputs > 1 else 'squares', rows, labels,
+                      batch=64 if outputs > 1 else 8, shuffle=True)
+    found = by_module(problem, epochs, 1e-6, proximal=L1(strength), initializer=mx.init.Zero())
+    assert found.by.has_converged and found.by._optimizer.momentum == 0.7
     if outputs == 1:
         expected = Lasso(strength, tol=1e-12, max_iter=10 ** 6).fit(rows, labels).coef_ != 0
-        found = module.get_params()[0]['fc_weight'].asnumpy()[0] != 0
-        assert 5 < expected.sum() < 30 and (found == expected).all()
+        assert 5 < expected.sum() < 30 and ((found.weight[0] != 0) == expected).all()

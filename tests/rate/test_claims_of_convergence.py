@@ -1,6 +1,6 @@
-"""'converged' and 'at the floor' are said of right weights only, by both front ends.
+"""'converged' and 'at the floor' are said of right weights only, and of all right ones.
 
-All trainings begin with the default initializer, and columns are as they come.
+Problems in any units by both front ends, beside solutions in float64.
 """
 
 import warnings
@@ -8,73 +8,189 @@ import warnings
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet import gluon
 from sklearn.linear_model import Lasso
 
+from linear_models import Problem, by_estimator, by_gluon, by_module
 from newton import outputs_at_optimum
-from svrg_optimization import SVRGModule, SVRGTrainer
+from oracle import softmax
+from pairs import in_pairs
+from svrg_optimization import SVRGModule
 from svrg_optimization.proximal import L1
 
-TOL = 1e-5
-EXPECTED = 'training did not converge|tol may not be reached'
+both = pytest.mark.parametrize('front_end', [by_module, by_gluon])
+ROWS, COLUMNS, TOL = 64, 5, 1e-5
+RNG = np.random.RandomState(0)
+FEATURES = RNG.normal(size=(ROWS, COLUMNS))
+TRUTH, NOISE = RNG.normal(size=COLUMNS), RNG.normal(size=ROWS)
+ALIKE = FEATURES + 2 * RNG.normal(size=(ROWS, 1))
+HEAVY = FEATURES * np.where(np.arange(ROWS) % 8, 1, 4)[:, np.newaxis]
+
+# Loss, rows, targets, weight decay, strength of L1, constant rate. Batches are whole.
+FLOORS = {
+    'each row fits': ('squares', FEATURES, FEATURES @ TRUTH, 0, 0, 0.1),
+    'little signal': ('squares', FEATURES, NOISE, 0.125, 0, 0.1),
+    'correlated columns': ('squares', ALIKE, ALIKE @ TRUTH + NOISE, 0.5, 0, 0.02),
+    'heavy rows': ('squares', HEAVY, HEAVY @ TRUTH + NOISE, 0.5, 0, 0.02),
+    'three classes': ('softmax', FEATURES, RNG.randint(3, size=ROWS), 0.125, 0, 0.5),
+    'L1': ('squares', FEATURES, FEATURES @ TRUTH + NOISE, 0, 0.25, 0.1)}
 
 
-def loss_of(library, loss, outputs, labels):
-    """Return the loss of each row, by symbols or by arrays."""
-    outputs = library.reshape(outputs, (-1,))
-    labels = library.reshape(labels, (-1,))
-    return {'poisson': lambda: library.exp(outputs) - labels * outputs,
-            'huber': lambda: library.smooth_l1(outputs - labels, scalar=1)}[loss]()
+def residual(loss, rows, targets, wd, strength, weight):
+    """Return what vanishes at the optimum, in NumPy: the gradient, with L1 its mapping."""
+    errors = rows @ weight.T
+    errors = softmax(errors) - np.eye(3)[targets] if loss == 'softmax' else (
+        errors - targets.reshape(-1, 1))
+    stepped = weight - errors.T @ rows / ROWS - wd * weight
+    return weight - np.sign(stepped) * np.maximum(np.abs(stepped) - strength, 0)
 
 
-def by_module(train_data, loss, outputs, dtype, wd=0., epochs=100, tol=TOL, proximal=None,
-              initializer=mx.init.Uniform(0.01), **params):
-    symbol, label = mx.sym.FullyConnected(
-        mx.sym.Variable('data'), num_hidden=outputs, name='fc'), mx.sym.Variable('label')
-    layer = {'softmax': mx.sym.SoftmaxOutput, 'squares': mx.sym.LinearRegressionOutput,
-             'logistic': mx.sym.LogisticRegressionOutput}.get(loss)
-    symbol = layer(symbol, label) if layer else mx.sym.MakeLoss(
-        loss_of(mx.sym, loss, symbol, label))
-    module = SVRGModule(symbol, label_names=('label',), tol=tol,
-                        proximal=proximal and {'fc_weight': proximal})
-    with warnings.catch_warnings():
-        warnings.filterwarnings('ignore', EXPECTED)
-        module.fit(train_data, eval_metric=[], num_epoch=epochs, optimizer='svrg_lbfgs',
-                   initializer=initializer, optimizer_params={'wd': wd, **params})
-    found = module.get_params()[0]
-    return module.result, found['fc_weight'].asnumpy(), found['fc_bias'].asnumpy()
+@pytest.mark.parametrize('front_end', [
+    by_module, by_gluon, pytest.param(by_estimator, marks=pytest.mark.slow)])
+@pytest.mark.parametrize('dtype', ['float32', 'float64'])
+@pytest.mark.parametrize('name, optimizer, tol', [
+    *((name, 'svrg_lbfgs', tol) for name in FLOORS if name != 'L1' for tol in (None, 1e-30)),
+    *((name, 'sgd', 1e-30) for name in FLOORS)])
+def test_no_warning_comes_at_the_floor(front_end, dtype, optimizer, tol, name):
+    """Warnings are errors in all tests."""
+    loss, rows, targets, wd, strength, rate = FLOORS[name]
+    found = front_end(Problem(loss, rows, targets, wd, dtype, 16, bias=False), 400, tol, 1,
+                      optimizer, {'learning_rate': rate} if optimizer == 'sgd' else {},
+                      L1(strength) if strength else None, initializer=mx.init.Zero())
+    assert found.by.result.has_converged
+    error = np.abs(residual(loss, rows, targets, wd, strength, found.weight)).max()
+    assert error < (1e-5 if dtype == 'float32' else 1e-13)
 
 
-def by_trainer(train_data, loss, outputs, dtype, wd=0., epochs=100, tol=TOL, proximal=None,
-               changed=lambda data: data, initializer=mx.init.Uniform(), **params):
-    net = gluon.nn.Dense(outputs, in_units=train_data.columns)
-    net.initialize(initializer)
-    net.cast(dtype)
-    net.bias.wd_mult = 0  # as in Module
-    block = {'softmax': gluon.loss.SoftmaxCELoss, 'squares': gluon.loss.L2Loss,
-             'logistic': gluon.loss.SigmoidBCELoss}.get(loss, lambda: None)()
-    trainer = SVRGTrainer(
-        net.collect_params(), 'svrg_lbfgs', {'wd': wd, **params}, tol=tol,
-        proximal=proximal and {net.weight.name: proximal},
-        objective=lambda data, label: block(net(changed(data)), label) if block else loss_of(
-            mx.nd, loss, net(changed(data)), label))
-    with warnings.catch_warnings():
-        warnings.filterwarnings('ignore', EXPECTED)
-        for batches in trainer.epochs(train_data, epochs):
-            for data, label in batches:
-                trainer.backward(data, label)
-                trainer.step(len(data))
-    return trainer.result, net.weight.data().asnumpy(), net.bias.data().asnumpy()
+MANY = np.random.RandomState(1).normal(size=(400, COLUMNS))
+ANSWERS = MANY @ TRUTH + np.random.RandomState(2).normal(size=400) / 2
 
 
-def data_of(front_end, rows, targets, batch, dtype, **given):
-    rows, targets = (mx.nd.array(each, dtype=dtype) for each in (rows, targets))
-    if front_end is by_module:
-        return mx.io.NDArrayIter(rows, targets, batch, label_name='label', **given)
-    loader = gluon.data.DataLoader(gluon.data.ArrayDataset(rows, targets), batch,
-                                   shuffle=True, **given)
-    loader.columns = rows.shape[1]
-    return loader
+def solution(rows, targets, wd=0., strength=0.):
+    """Return the weights of ridge regression, or of the Lasso, in float64."""
+    rows, targets = rows - rows.mean(axis=0), targets - targets.mean()
+    if strength:
+        unit = targets.std()
+        return Lasso(strength / unit, fit_intercept=False, tol=1e-14, max_iter=10 ** 5).fit(
+            rows, targets / unit).coef_ * unit
+    return np.linalg.solve(rows.T @ rows / len(rows) + wd * np.eye(rows.shape[1]),
+                           rows.T @ targets / len(rows))
+
+
+@in_pairs({
+    'front_end, dtype, stype': [
+        (by_module, 'float32', 'default'), (by_module, 'float64', 'default'),
+        (by_module, 'float32', 'csr'), (by_gluon, 'float32', 'default'),
+        (by_gluon, 'float64', 'default')],
+    'of_targets, of_rows': [*((unit, 1) for unit in (1e-6, 1e-5, 1e-3, 1, 1e3, 1e6)), (1, 1e-3),
+                            (1, 1e3)],
+    'optimizer, strength, shift': [('svrg_lbfgs', 0, 0), ('svrg_lbfgs', 0, 100),
+                                   ('svrg_lbfgs', 0.1, 0), ('sgd', 0, 0)]})
+def test_converged_is_right_in_any_units(front_end, dtype, stype, of_targets, of_rows, optimizer,
+                                         strength, shift):
+    """From random weights, which may be far larger than those of the optimum."""
+    of_rows = 1 if optimizer == 'sgd' else of_rows  # whose rate would be another one
+    rows, targets = MANY * of_rows, (ANSWERS + shift) * of_targets
+    strength *= of_targets * of_rows
+    found = front_end(
+        Problem('squares', rows, targets, 0, dtype, 20, stype=stype, dot=stype == 'csr'),
+        100, TOL, 1, optimizer, {'learning_rate': 0.1} if optimizer == 'sgd' else {},
+        L1(strength) if strength else None)
+    expected = solution(rows, targets, strength=strength)
+    np.testing.assert_allclose(found.weight[0], expected, atol=1e-4 * np.abs(expected).max())
+    assert found.by.result.has_converged and found.by.result.epochs <= 36
+
+
+@both
+@pytest.mark.parametrize('mean, strength, dtype, tol, seed, passes', [
+    # A jump to where the gradient is noise is not undone:
+    *((0, 0.1, 'float32', 1e-5, seed, 66) for seed in (5, 19, 21)),
+    # Near the optimum the loss and the penalty change by much more than their sum:
+    (0, 0.1, 'float64', 1e-12, 0, 40), (0, 0.5, 'float64', 1e-12, 0, 40),
+    (5, 0.1, 'float64', 1e-5, 0, 40)])
+def test_the_lasso_is_that_of_scikit_learn(front_end, mean, strength, dtype, tol, seed, passes):
+    mx.random.seed(seed)
+    np.random.seed(seed)
+    found = front_end(Problem('squares', MANY + mean, ANSWERS, 0, dtype, 20), 100, tol, 1,
+                      proximal=L1(strength))
+    expected = solution(MANY + mean, ANSWERS, strength=strength)
+    assert np.abs(found.weight[0] - expected).max() < 10 * tol * np.abs(expected).max()
+    np.testing.assert_array_equal(found.weight[0] == 0, expected == 0)
+    assert found.by.has_converged and found.by.result.passes <= passes
+
+
+@both
+def test_a_start_at_the_optimum_needs_no_curvature(front_end):
+    """Warnings are errors in all tests. Two passes show that the gradient of 0 is no kink."""
+    found = front_end(Problem('squares', MANY, np.zeros(400), batch=20), 3, TOL, 1,
+                      proximal=L1(0.1), initializer=mx.init.Zero())
+    assert found.by.result.reason == 'converged' and found.by.result.passes <= 3
+    assert not found.weight.any()
+
+
+@pytest.mark.parametrize('column', range(COLUMNS))
+@pytest.mark.parametrize('weight', [-0.5, -3.])
+def test_a_jump_that_moves_nothing_is_the_last(column, weight):
+    """One weight alone can be made better by jumps, for others leave 0 by steps."""
+    problem = Problem('squares', MANY, ANSWERS, batch=20, bias=False)
+    module, train_data = SVRGModule(problem.symbol(), label_names=('label',), update_freq=1,
+                                    proximal={'fc_weight': L1(0.1)}), problem.iterator()
+    module.bind(train_data.provide_data, train_data.provide_label)
+    module.init_params(arg_params={
+        'fc_weight': weight * mx.nd.one_hot(mx.nd.array([column]), COLUMNS)})
+    module.init_optimizer(optimizer='svrg_lbfgs')
+    module.update_full_grads(train_data)
+    assert 1 < module.result.passes <= 12
+
+
+@both
+@pytest.mark.parametrize('seed', range(10))
+def test_ridge_in_float64_is_exact_for_any_decay_and_batch_size(front_end, seed):
+    """MXNet rounds wd and 1 / batch_size to float32, which would move the optimum by 1e-8."""
+    rng = np.random.RandomState(seed)
+    wd, batch = 10 ** rng.uniform(-3, 0), int(rng.randint(3, 120))
+    found = front_end(Problem('squares', MANY, ANSWERS, wd, 'float64', batch), 200, 1e-12, 1)
+    assert found.by.has_converged
+    assert np.abs(found.weight[0] - solution(MANY, ANSWERS, wd)).max() < 1e-11
+
+
+@both
+@pytest.mark.parametrize('reason, rate, epochs', [
+    ('epochs used up', 1e-3, 3), ('epochs used up', 1e-9, 3), ('diverged', 2.5, 1),
+    ('not finite', 1e5, 20), ('no step', 1e-50, 3)])
+@pytest.mark.filterwarnings('ignore:the full gradient is not finite')
+def test_the_result_says_why_training_ended(front_end, reason, rate, epochs):
+    with pytest.warns(UserWarning, match='training did not converge to tol=1e-05: ') as caught:
+        found = front_end(Problem('squares', MANY, ANSWERS, batch=20), epochs, TOL, 1, 'sgd',
+                          {'learning_rate': rate})
+    result = found.by.result
+    assert result.reason == reason and not found.by.has_converged
+    assert str(result) in [str(one.message) for one in caught]
+    assert (result.epochs < epochs) == (reason == 'no step')
+    assert 0 < result.epochs < result.passes <= 2 * result.epochs + 1
+
+
+def test_rounding_is_no_divergence():
+    """Where training begins at the floor, the objective and the gradient go up and down."""
+    problem = Problem('squares', MANY, ANSWERS, batch=20)
+    module = by_module(problem, 40, None, 1, 'nag', {'learning_rate': 0.1, 'momentum': 0.9}).by
+    for _ in range(8):
+        module.fit(problem.iterator(), eval_metric=[], num_epoch=2)
+        assert module.result.reason == 'epochs used up'
+
+
+@both
+def test_rows_that_are_no_numbers_end_training_at_once(front_end):
+    """And that is not put down to the learning rate."""
+    gaps = np.where((np.arange(400) == 7)[:, np.newaxis], np.nan, MANY)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        found = front_end(Problem('squares', gaps, ANSWERS, batch=20), 3,
+                          initializer=mx.init.Zero())
+    said = [str(each.message) for each in caught if each.category is UserWarning]
+    assert 'the full gradient is not finite' in said[0] and not any('rate' in one for one in said)
+    assert sum('No step has been made' in one for one in said) == 1
+    assert 'did not converge' in said[-1] and 'the initial weights (gradient nan' in said[-1]
+    assert not found.by.result.epochs and not found.weight.any()
 
 
 RNG = np.random.RandomState(5)
@@ -86,11 +202,10 @@ def beside(column, loss='logistic', wd=1e-6, dtype='float32'):
     rows = np.column_stack([column, NORMAL[:, 1:]])
     scores = (column - column.mean()) / column.std() + NORMAL[:, 1:] @ [1., -0.5, 0.]
     targets = (scores + CHANCE > 0) * 1. if loss != 'squares' else scores + NORMAL[:, 0]
-    return loss, rows, targets, wd, dtype
+    return Problem(loss, rows, targets, wd, dtype)
 
 
-# Loss, rows, targets, decay, dtype.
-KINDS = {
+COLUMNS_AS_THEY_COME = {
     'dates in ms': beside(1.6e12 + 8.64e7 * np.arange(1000), 'softmax', 1e-3),
     'dates in s': beside(1.6e9 * (1 + 0.02 * RNG.normal(size=1000))),
     'yyyymmdd': beside(RNG.randint(2000, 2024, 1000) * 1e4 + RNG.randint(1, 13, 1000) * 100.
@@ -101,53 +216,50 @@ KINDS = {
     'mean 1000': beside(1000 + RNG.normal(size=1000)),
     'mean 10000': beside(10000 + RNG.normal(size=1000), 'squares'),
     'mean 1e6 in float64': beside(1e6 + RNG.normal(size=1000), 'squares', 0., 'float64'),
-    'a constant': ('squares', np.column_stack([np.full(1000, 1e6), NORMAL]), NORMAL[:, 0], 0.,
-                   'float32'),
-    'large counts': ('poisson', NORMAL, RNG.poisson(np.exp(7 + NORMAL[:, 0] / 3)) * 1., 0.,
-                     'float32'),
-    'a far start': ('huber', NORMAL, NORMAL @ [1., 2, 3, 4] + 1000 + CHANCE, 1e-4, 'float64'),
-    'strong decay': ('squares', NORMAL, NORMAL @ [1., 2, 3, 4] + CHANCE, 1000., 'float32'),
-    '400 columns': ('logistic', RNG.normal(size=(1000, 400)) + 2, (CHANCE > 0) * 1., 1e-2,
-                    'float32')}
+    'a constant': Problem('squares', np.column_stack([np.full(1000, 1e6), NORMAL]), NORMAL[:, 0]),
+    'large counts': Problem('poisson', NORMAL, RNG.poisson(np.exp(7 + NORMAL[:, 0] / 3)) * 1.),
+    'a far start': Problem('huber', NORMAL, NORMAL @ [1., 2, 3, 4] + 1000 + CHANCE, 1e-4,
+                           'float64'),
+    'strong decay': Problem('squares', NORMAL, NORMAL @ [1., 2, 3, 4] + CHANCE, 1000.),
+    '400 columns': Problem('logistic', RNG.normal(size=(1000, 400)) + 2, (CHANCE > 0) * 1., 1e-2)}
 
 
-@pytest.mark.parametrize('front_end', [by_module, by_trainer])
-@pytest.mark.parametrize('kind', KINDS)
+@both
+@pytest.mark.parametrize('kind', COLUMNS_AS_THEY_COME)
+@pytest.mark.filterwarnings('ignore:training did not converge|tol may not be reached')
 def test_the_outputs_are_right_or_the_word_is_not_said(front_end, kind):
-    loss, rows, targets, wd, dtype = KINDS[kind]
-    np.random.seed(0)
-    mx.random.seed(0)
-    result, weight, bias = front_end(data_of(front_end, rows, targets, 50, dtype), loss,
-                                     2 if loss == 'softmax' else 1, dtype, wd)
-    rows, weight = rows.astype(dtype).astype('f8'), weight.astype('f8')
+    problem = COLUMNS_AS_THEY_COME[kind]
+    by, weight, bias = front_end(problem)
+    rows, targets = (each.astype(problem.dtype).astype('f8')
+                     for each in (problem.rows, problem.targets))
     found = rows @ weight.T + bias
-    expected = outputs_at_optimum(loss, rows, targets.astype(dtype).astype('f8'), wd)
-    if loss == 'softmax':  # does not see what all outputs have in common
+    expected = outputs_at_optimum(problem.loss, rows, targets, problem.wd)
+    if problem.loss == 'softmax':  # does not see what all outputs have in common
         found, expected, weight = (each - each.mean(axis=axis, keepdims=True) for each, axis in (
             (found, 1), (expected, 1), (weight, 0)))
     spread = np.sqrt(((expected - expected.mean(axis=0)) ** 2).sum())
     off = np.sqrt(((found - expected) ** 2).sum()) / spread
-    rounding = 0.3 * np.finfo(dtype).eps * np.sqrt(
+    rounding = 0.3 * np.finfo(problem.dtype).eps * np.sqrt(
         ((rows ** 2).sum(axis=0) * weight ** 2).sum() + len(rows) * (bias ** 2).sum()) / spread
-    if result.has_converged:
+    if by.has_converged:
         assert off < max(10 * TOL, 10 * min(rounding, 1e-3))
     else:  # float32 hardly resolves it
         assert kind in ('dates in ms', 'yyyymmdd', 'mean 1000', 'mean 10000', 'revenue')
 
 
-@pytest.mark.parametrize('front_end', [by_module, by_trainer])
+@both
 @pytest.mark.parametrize('loss, targets', [
     ('logistic', (NORMAL[:, 0] > 0) * 1.), ('logistic', np.ones(1000)),
     ('logistic', np.zeros(1000)), ('softmax', (NORMAL[:, 0] > 0) * 1.),
     ('softmax', np.zeros(1000))])
 @pytest.mark.parametrize('initializer', [mx.init.Uniform(0.01), mx.init.Zero()],
                          ids=['uniform', 'zero'])
+@pytest.mark.filterwarnings('ignore:training did not converge|tol may not be reached')
 def test_where_there_is_no_optimum_that_is_said(front_end, loss, targets, initializer):
-    outputs = 2 if loss == 'softmax' else 1
-    data = data_of(front_end, NORMAL, targets, 50, 'float32')
-    result, *_ = front_end(data, loss, outputs, 'float32', initializer=initializer)
+    result = front_end(Problem(loss, NORMAL[:200], targets[:200]), 30,
+                       initializer=initializer).by.result
     assert not result.has_converged
-    has_kink = front_end is by_trainer and not result.epochs  # SigmoidBCELoss is flat at 0
+    has_kink = front_end is by_gluon and not result.epochs  # SigmoidBCELoss is flat at 0
     assert has_kink <= (loss == 'logistic' and not targets.any())
     if front_end is by_module or loss == 'logistic':  # Gluon rounds slopes of softmax to 1e-6
         assert ('other initial weights' if has_kink else
@@ -159,7 +271,7 @@ class Noisy(mx.io.NDArrayIter):
 
     def next(self):
         batch = super().next()
-        batch.data = [data + mx.nd.random.normal(0, 0.1, data.shape) for data in batch.data]
+        batch.data = [with_noise(data) for data in batch.data]
         return batch
 
 
@@ -167,52 +279,29 @@ def with_noise(data):
     return data + 0.1 * mx.nd.array(np.random.normal(size=data.shape))
 
 
-@pytest.mark.parametrize('kind', ['noise', 'rows left out', 'rows left out of a loader',
-                                  'noise in the objective'])
-def test_passes_of_other_functions_are_told(kind):
-    np.random.seed(0)
-    mx.random.seed(0)
-    rows, targets = NORMAL[:330].astype('f'), (NORMAL[:330, 0] + CHANCE[:330]).astype('f')
-    if kind == 'noise':
-        data = Noisy(rows, targets, 30, label_name='label')
-        result, *_ = by_module(data, 'squares', 1, 'float32')
-    elif kind == 'rows left out':
-        data = mx.io.NDArrayIter(rows, targets, 50, shuffle=True, label_name='label',
-                                 last_batch_handle='discard')
-        result, *_ = by_module(data, 'squares', 1, 'float32')
-    else:
-        is_left_out = kind == 'rows left out of a loader'
-        data = data_of(by_trainer, rows, targets, 50, 'float32',
-                       **{'last_batch': 'discard'} if is_left_out else {})
-        result, *_ = by_trainer(data, 'squares', 1, 'float32', **(
-            {} if is_left_out else {'changed': with_noise}))
+LEFT_OUT = Problem('squares', NORMAL[:330], NORMAL[:330, 0] + CHANCE[:330], shuffle=True)
+
+
+@pytest.mark.parametrize('front_end, given', [
+    (by_module, {'data': Noisy(LEFT_OUT.rows, LEFT_OUT.targets, 30, label_name='label')}),
+    (by_module, {'data': LEFT_OUT.iterator(last_batch_handle='discard')}),
+    (by_gluon, {'data': LEFT_OUT.loader(last_batch='discard')}),
+    (by_gluon, {'changed': with_noise, 'initializer': mx.init.Uniform()})])
+@pytest.mark.filterwarnings('ignore:training did not converge|tol may not be reached')
+def test_passes_of_other_functions_are_told(front_end, given):
+    result = front_end(LEFT_OUT, **given).by.result
     assert result.reason == 'epochs used up'
     assert 'sampling, discarded rows, augmentation' in str(result)
 
 
-@pytest.mark.parametrize('front_end', [by_module, by_trainer])
-def test_the_lasso_on_columns_off_their_mean(front_end):
-    np.random.seed(0)
-    mx.random.seed(0)
-    rows, targets = NORMAL[:400] + 5, NORMAL[:400] @ [1., 0.5, 0, 0] + CHANCE[:400]
-    result, weight, _ = front_end(data_of(front_end, rows, targets, 40, 'float64'), 'squares', 1,
-                                  'float64', proximal=L1(0.1))
-    expected = Lasso(0.1, tol=1e-14).fit(rows, targets).coef_
-    assert result.has_converged
-    np.testing.assert_array_equal(weight.ravel() == 0, expected == 0)
-    np.testing.assert_allclose(weight.ravel(), expected, atol=10 * TOL * abs(expected).max())
-
-
-@pytest.mark.parametrize('front_end', [by_module, by_trainer])
+@both
 @pytest.mark.parametrize('tol', [1e-5, 1e-6])
+@pytest.mark.filterwarnings('ignore:training did not converge|tol may not be reached')
 def test_what_a_softmax_does_not_see_does_not_drift(front_end, tol):
     """Biases have no decay, and what they have in common has no curvature: it was noise."""
-    np.random.seed(0)
-    mx.random.seed(0)
     targets = (NORMAL[:300, :3] + RNG.gumbel(size=(300, 3))).argmax(axis=1)
-    result, *_ = front_end(data_of(front_end, NORMAL[:300], targets, 30, 'float32'), 'softmax', 3,
-                           'float32', 1e-3, tol=tol)
-    assert result.norm < 1e-5 and (result.has_converged or tol < TOL)
+    by = front_end(Problem('softmax', NORMAL[:300], targets, 1e-3, batch=30), tol=tol).by
+    assert by.result.norm < 1e-5 and (by.has_converged or tol < TOL)
 
 
 def test_a_loss_that_is_not_the_integral_of_its_gradient_is_not_compared():
@@ -220,15 +309,12 @@ def test_a_loss_that_is_not_the_integral_of_its_gradient_is_not_compared():
     fc = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
     label = mx.sym.Variable('label')
     chosen = mx.sym.sum(mx.sym.softmax(fc) * mx.sym.one_hot(label, 3), axis=1)
-    module = SVRGModule(mx.sym.MakeLoss(-chosen / mx.sym.BlockGrad(chosen)),
-                        label_names=('label',), tol=TOL)
-    data = mx.io.NDArrayIter(NORMAL.astype('f'), targets.astype('f'), 50, label_name='label')
+    problem = Problem('softmax', NORMAL, targets, 1e-3)
+    problem.symbol = lambda: mx.sym.MakeLoss(-chosen / mx.sym.BlockGrad(chosen))
     with pytest.warns(UserWarning, match='the loss is not the function whose gradient'):
-        module.fit(data, eval_metric=[], num_epoch=100, optimizer='svrg_lbfgs',
-                   optimizer_params={'wd': 1e-3})
-    assert module.has_converged
-    found = module.get_params()[0]
-    outputs = NORMAL @ found['fc_weight'].asnumpy().T + found['fc_bias'].asnumpy()
+        by, weight, bias = by_module(problem)
+    assert by.has_converged
+    outputs = NORMAL @ weight.T + bias
     expected = outputs_at_optimum('softmax', NORMAL, targets, 1e-3)
     outputs, expected = (each - each.mean(axis=1, keepdims=True) for each in (outputs, expected))
     assert np.abs(outputs - expected).max() < 1e-3 * np.abs(expected).max()

@@ -5,37 +5,14 @@ import warnings
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet import gluon
-from scipy.special import log_softmax
 from sklearn import datasets
 
-from blocks import train_epochs
-from svrg_optimization import SVRGModule, SVRGTrainer
-from svrg_optimization.rate import smooth
+from linear_models import Problem, by_gluon, by_module
+from newton import mean_loss
+from svrg_optimization import SVRGModule
 
 WD = 1e-3
-
-
-@pytest.fixture
-def without_jumps(monkeypatch):
-    monkeypatch.setattr(smooth, '_JUMPS', 0)
-
-
-def squares(scores, labels):
-    return (scores[:, 0] - labels) ** 2 / 2
-
-
-def logistic(scores, labels):
-    return np.logaddexp(0, scores[:, 0]) - labels * scores[:, 0]
-
-
-def softmax(scores, labels):
-    return -log_softmax(scores, axis=1)[np.arange(len(labels)), labels.astype(int)]
-
-
-def huber(scores, labels):
-    error = np.abs(scores[:, 0] - labels)
-    return np.where(error < 1, error ** 2 / 2, error - 0.5)
+both = pytest.mark.parametrize('front_end', [by_module, by_gluon])
 
 
 def heavy_rows(seed, loss):
@@ -44,118 +21,72 @@ def heavy_rows(seed, loss):
     scores = rows @ rng.normal(size=(5, 3)) + rng.gumbel(size=(400, 3))
     rows[:4] *= 1000
     labels = {'logistic': scores[:, 0] > 0, 'softmax': scores.argmax(axis=1),
-              'huber': scores[:, 0]}[loss.__name__]
-    return rows, labels.astype('float32'), loss, mx.init.Zero()
+              'huber': scores[:, 0]}[loss]
+    return Problem(loss, rows, labels, WD, batch=40, shuffle=True), mx.init.Zero()
 
 
 def shipped(load, loss, initializer):
-    rows, labels = load(return_X_y=True)
-    return rows.astype('float32'), labels.astype('float32'), loss, initializer
+    return Problem(loss, *load(return_X_y=True), WD, batch=40, shuffle=True), initializer
 
 
 PROBLEMS = {
-    'heavy logistic': lambda: heavy_rows(4, logistic),
-    'heavy softmax': lambda: heavy_rows(1, softmax),
-    'heavy huber': lambda: heavy_rows(2, huber),
-    'cancer': lambda: shipped(datasets.load_breast_cancer, logistic, mx.init.Uniform(0.07)),
-    'wine': lambda: shipped(datasets.load_wine, softmax, mx.init.Normal(1)),
-    'diabetes': lambda: shipped(datasets.load_diabetes, squares, mx.init.Xavier())}
+    'heavy logistic': heavy_rows(4, 'logistic'),
+    'heavy softmax': heavy_rows(1, 'softmax'),
+    'heavy huber': heavy_rows(2, 'huber'),
+    'cancer': shipped(datasets.load_breast_cancer, 'logistic', mx.init.Uniform(0.07)),
+    'wine': shipped(datasets.load_wine, 'softmax', mx.init.Normal(1)),
+    'diabetes': shipped(datasets.load_diabetes, 'squares', mx.init.Xavier())}
 
 
-def symbol_of(loss, outputs):
-    scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=outputs, name='fc')
-    label = mx.sym.Variable('label')
-    if loss is huber:
-        return mx.sym.MakeLoss(mx.sym.smooth_l1(
-            scores - mx.sym.reshape(label, (-1, 1)), scalar=1))
-    return {squares: mx.sym.LinearRegressionOutput, logistic: mx.sym.LogisticRegressionOutput,
-            softmax: mx.sym.SoftmaxOutput}[loss](scores, label)
-
-
-def train_module(rows, labels, loss, start, momentum, epochs):
-    module = SVRGModule(symbol_of(loss, len(start['fc_bias'])), label_names=('label',),
-                        update_freq=2, tol=1e-4)
-    module.fit(mx.io.NDArrayIter(rows, labels, 40, shuffle=True, label_name='label'),
-               eval_metric=[], num_epoch=epochs, optimizer='svrg_lbfgs', arg_params=start,
-               optimizer_params={'momentum': momentum, 'wd': WD})
-    return module.get_params()[0], module.objective, module.gradient_norm <= 1e-4
-
-
-def train_gluon(rows, labels, loss, start, momentum, epochs):
-    net = gluon.nn.Dense(len(start['fc_bias']), in_units=rows.shape[1], prefix='fc_')
-    net.initialize()
-    for name, param in net.collect_params().items():
-        param.set_data(start[name])
-    net.bias.wd_mult = 0
-    layer = {squares: gluon.loss.L2Loss(), logistic: gluon.loss.SigmoidBCELoss(),
-             softmax: gluon.loss.SoftmaxCELoss(), huber: gluon.loss.HuberLoss()}[loss]
-    trainer = SVRGTrainer(net.collect_params(), 'svrg_lbfgs', {'momentum': momentum, 'wd': WD},
-                          tol=1e-4, objective=lambda data, label: layer(net(data), label))
-    train_data = gluon.data.DataLoader(gluon.data.ArrayDataset(rows, labels), 40, shuffle=True)
-    train_epochs(trainer, train_data, epochs)
-    weights = {name: param.data() for name, param in net.collect_params().items()}
-    return weights, trainer.objective, trainer.has_converged
-
-
-def check(train, problem, momentum, epochs):
-    rows, labels, loss, initializer = PROBLEMS[problem]()
-    outputs = 3 if loss is softmax else 1
+def check(front_end, name, momentum, epochs):
+    problem, initializer = PROBLEMS[name]
     np.random.seed(4)
     mx.random.seed(4)
-    start = {'fc_weight': mx.nd.zeros((outputs, rows.shape[1])), 'fc_bias': mx.nd.zeros(outputs)}
+    start = {'fc_weight': mx.nd.zeros((problem.outputs, problem.rows.shape[1])),
+             'fc_bias': mx.nd.zeros(problem.outputs)}
     initializer(mx.init.InitDesc('fc_weight'), start['fc_weight'])
+    rows, labels = (each.astype('float32').astype('f8') for each in (problem.rows, problem.targets))
 
-    def objective(weights):
-        weight, bias = (weights[name].asnumpy().astype('f8') for name in ('fc_weight', 'fc_bias'))
-        scores = rows.astype('f8') @ weight.T + bias
-        return loss(scores, labels.astype('f8')).mean() + WD / 2 * (weight ** 2).sum()
+    def objective(weight, bias):
+        return mean_loss(problem.loss, rows @ weight.T + bias, labels) + WD / 2 * (
+            weight ** 2).sum()
 
-    before = objective(start)
+    before = objective(*(value.asnumpy().astype('f8') for value in start.values()))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always')
-        weights, found, has_converged = train(rows, labels, loss, start, momentum, epochs)
-    assert objective(weights) <= before * (1 + 1e-7)
-    assert found == pytest.approx(objective(weights), rel=1e-5)
-    assert has_converged or any('training did not converge' in str(each.message)
-                                for each in caught)
+        found = front_end(problem, epochs, 1e-4, params={'momentum': momentum}, start=start)
+    after = objective(found.weight, found.bias)
+    assert after <= before * (1 + 1e-7)
+    assert found.by.objective == pytest.approx(after, rel=1e-5)
+    assert found.by.has_converged or any('training did not converge' in str(each.message)
+                                         for each in caught)
 
 
-@pytest.mark.parametrize('train', [train_module, train_gluon])
-@pytest.mark.parametrize('problem', PROBLEMS)
-def test_no_training_ends_above_its_start(problem, train):
-    check(train, problem, 0.9, 5)
+@both
+@pytest.mark.parametrize('name', PROBLEMS)
+def test_no_training_ends_above_its_start(front_end, name):
+    check(front_end, name, 0.9, 5)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize('momentum', [0.9, 0])
-@pytest.mark.parametrize('train', [train_module, train_gluon])
-@pytest.mark.parametrize('problem', PROBLEMS)
-def test_none_does_after_any_number_of_epochs(problem, train, momentum):
+@both
+@pytest.mark.parametrize('name', PROBLEMS)
+def test_none_does_after_any_number_of_epochs(front_end, name, momentum):
     for epochs in range(1, 31):
-        check(train, problem, momentum, epochs)
+        check(front_end, name, momentum, epochs)
 
 
-def test_a_row_that_is_no_number_ends_training_at_once():
-    rows, labels, loss, _ = PROBLEMS['heavy logistic']()
-    rows[7, 1] = np.nan
-    module = SVRGModule(symbol_of(loss, 1), label_names=('label',), update_freq=1, tol=1e-4)
-    epochs = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter('always')
-        module.fit(mx.io.NDArrayIter(rows, labels, 40, label_name='label'), eval_metric=[],
-                   num_epoch=3, optimizer='svrg_lbfgs',
-                   initializer=mx.init.Zero(),
-                   epoch_end_callback=lambda *_: epochs.append(1))
-    told = [str(each.message) for each in caught if each.category is UserWarning]
-    assert not epochs and len([text for text in told if 'No step has been made' in text]) == 1
-    np.testing.assert_array_equal(module.get_params()[0]['fc_weight'].asnumpy(), 0)
+def heavy_logistic():
+    problem, _ = heavy_rows(4, 'logistic')
+    problem.shuffle = False
+    return problem, problem.iterator()
 
 
 def two_snapshots(context=mx.cpu()):
     """Return a module between two snapshots, its rule, its data and its weights at the first."""
-    rows, labels, loss, _ = PROBLEMS['heavy logistic']()
-    module = SVRGModule(symbol_of(loss, 1), label_names=('label',), update_freq=1, context=context)
-    train_data = mx.io.NDArrayIter(rows, labels, 40, label_name='label')
+    problem, train_data = heavy_logistic()
+    module = SVRGModule(problem.symbol(), label_names=('label',), update_freq=1, context=context)
     module.bind(train_data.provide_data, train_data.provide_label)
     module.init_params(mx.init.Zero())
     module.init_optimizer(optimizer='svrg_lbfgs', kvstore=None if context == mx.cpu() else 'local')
@@ -212,9 +143,8 @@ def test_weights_that_no_step_has_made_are_kept(without_jumps):
 
 
 def test_weights_that_a_user_sets_are_not_taken_back(without_jumps):
-    rows, labels, loss, _ = PROBLEMS['heavy logistic']()
-    module = SVRGModule(symbol_of(loss, 1), label_names=('label',), update_freq=1)
-    train_data = mx.io.NDArrayIter(rows, labels, 40, label_name='label')
+    problem, train_data = heavy_logistic()
+    module = SVRGModule(problem.symbol(), label_names=('label',), update_freq=1)
     given = {'fc_weight': mx.nd.ones((1, 5)) * 3, 'fc_bias': mx.nd.zeros(1)}
 
     def load(epoch, *_):
@@ -225,7 +155,7 @@ def test_weights_that_a_user_sets_are_not_taken_back(without_jumps):
     module.fit(train_data, eval_metric=[], num_epoch=3, initializer=mx.init.Zero(),
                optimizer='svrg_lbfgs', epoch_end_callback=load,
                batch_end_callback=lambda param: seen.append((param.epoch, module.objective)))
-    scores = rows.astype('f8') @ np.full((5, 1), 3.)
-    expected = logistic(scores, labels.astype('f8')).mean()
+    expected = mean_loss('logistic', problem.rows.astype('f8') @ np.full((5, 1), 3.),
+                         problem.targets)
     found = next(objective for epoch, objective in seen if epoch == 2)
     assert found == pytest.approx(expected, rel=1e-5) and expected > 2 * seen[0][1]

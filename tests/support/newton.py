@@ -1,6 +1,7 @@
 """Generalized linear models in float64: their optimum by Newton's method on scaled columns."""
 
 import numpy as np
+from scipy.special import log_softmax
 
 
 def sigmoid(scores):
@@ -22,6 +23,12 @@ def softmax(scores):
     return powers / powers.sum(axis=1, keepdims=True)
 
 
+def mean_loss(loss, scores, targets):
+    if loss == 'softmax':
+        return -log_softmax(scores, axis=1)[np.arange(len(scores)), targets.astype(int)].mean()
+    return ROWS[loss](scores[:, 0], targets)[0].mean()
+
+
 def outputs_at_optimum(loss, rows, targets, decay):
     """Return the outputs at the optimum of the mean loss, with a decay of all but the bias."""
     deviation = rows.std(axis=0)
@@ -35,12 +42,7 @@ def outputs_at_optimum(loss, rows, targets, decay):
     mean = len(rows)
 
     def value(weights):
-        scores = inputs @ weights.T
-        if loss == 'softmax':
-            of_rows = -np.log(softmax(scores)[np.arange(mean), targets.astype(int)])
-        else:
-            of_rows = ROWS[loss](scores[:, 0], targets)[0]
-        return of_rows.mean() + (decays * weights ** 2).sum() / 2
+        return mean_loss(loss, inputs @ weights.T, targets) + (decays * weights ** 2).sum() / 2
 
     for _ in range(200):
         scores = inputs @ weights.T
