@@ -44,8 +44,3 @@ def test_checkpoints_have_each_setting_and_workers_compare_it(tmp_path, name):
     assert found == saved and {each for each in usual if usual[each] != saved[each]} == {name}
     compared = (Settings().agreed(0), Settings(**{name: OTHERS[name]}).agreed(0))
     assert (compared[0] == compared[1]) == (name == 'store_snapshot_grads')
-
-
-def test_an_unknown_setting_of_buckets_is_refused():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'tolerance'"):
-        SVRGBucketingModule(lambda _: (Problem().symbol, ('data',), ('label',)), 1, tolerance=1)

@@ -10,10 +10,8 @@ import oracle
 from full_gradients import lists_of_batches
 from held_batches import SETTINGS, ReusingIter, assert_svrg, rows_of
 from pairs import in_pairs
-from problems import Problem, SparseProblem
+from problems import TWO_DEVICES, Problem, SparseProblem
 from svrg_optimization import SVRGModule
-
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 @in_pairs({
@@ -186,16 +184,6 @@ def test_a_loss_may_be_a_mean(runs, rows):
     assert_svrg(problem, problem.module(2, store_snapshot_grads=1 << 30), 3, 2, problem.svrg(**sgd),
                 {**sgd, 'rescale_grad': 1.0})
     assert not runs
-
-
-def test_random_layers_are_an_error():
-    data = mx.sym.Variable('data')
-    noisy = mx.sym.random.uniform(shape=(10, 4), name='noise') * data
-    symbol = mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(noisy, num_hidden=1),
-                                           mx.sym.Variable('label'))
-    with pytest.raises(ValueError, match='store_snapshot_grads must be False for a network with '
-                                         'random layers: noise'):
-        SVRGModule(symbol, label_names=('label',), update_freq=1, store_snapshot_grads=1 << 30)
 
 
 def test_nothing_is_kept_of_a_pass_that_is_not_finite():

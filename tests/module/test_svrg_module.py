@@ -1,8 +1,6 @@
 """SVRGModule as a Module: its fit, log lines, callbacks, errors and containers."""
 
-import copy
 import logging
-import pickle
 import warnings
 
 import mxnet as mx
@@ -12,25 +10,6 @@ import pytest
 import oracle
 from problems import Problem
 from svrg_optimization import SVRGModule
-from trainings import HeadGradients, fit
-
-
-def test_module_errors_stay_as_they_are():
-    problem = Problem()
-    module, plain = problem.module(), mx.mod.Module(problem.symbol, label_names=('label',))
-    train_data = problem.iterator()
-    for method in ('update', 'backward', 'init_optimizer', 'get_params'):
-        for target in (module, plain):
-            with pytest.raises(AssertionError):
-                getattr(target, method)()
-    for target in (module, plain):
-        target.bind(train_data.provide_data, train_data.provide_label)
-        target.init_params()
-        with pytest.raises(TypeError, match='kvstore must be'):
-            target.init_optimizer(kvstore=3)
-        with pytest.raises(ValueError, match='Cannot find optimizer'):
-            target.init_optimizer(optimizer='no_such_optimizer')
-        assert not target.optimizer_initialized
 
 
 def test_repeated_init_optimizer_is_ignored_and_logged(caplog):
@@ -59,18 +38,6 @@ def test_the_learning_rate_may_be_set_between_two_steps(devices, kvstore):
         svrg.take_snapshot()
         problem.train_epoch(module, svrg)
     problem.assert_weights(module, svrg.weights)
-
-
-@pytest.mark.parametrize('params, rate, error, message', [
-    *(({}, rate, TypeError, 'must be a finite number, not') for rate in ('0.1', None, True)),
-    ({}, float('nan'), ValueError, 'must be a finite number, not'),
-    ({'lr_scheduler': mx.lr_scheduler.FactorScheduler(9)}, 0.1, ValueError,
-     'must not be set, to 0.1, if there is an lr_s')])
-def test_a_learning_rate_that_cannot_be_changes_nothing(params, rate, error, message):
-    module = Problem().bound(sgd=params)
-    with pytest.raises(error, match='learning_rate ' + message):
-        module.learning_rate = rate
-    assert module.learning_rate == 0.01
 
 
 def test_rescale_grad_is_warned_of_only_for_an_instance():
@@ -151,9 +118,16 @@ def test_arguments_of_a_base_classs_fit_are_passed_on():
 
     problem = Problem()
     module = TaggedSVRG(problem.symbol, label_names=('label',), update_freq=2)
-    fit(problem, 5, module=module, begin_epoch=1, tag='one')
+    problem.fit(module, 5, begin_epoch=1, tag='one', optimizer_params={'learning_rate': 0.1})
     assert module.tag == 'one'
     problem.assert_weights(module, problem.svrg().fit(5, 2, begin_epoch=1))
+
+
+class HeadGradients(SVRGModule):
+    """A module that trains a symbol without a loss, by gradients of its output."""
+
+    def backward(self, out_grads=None):
+        super().backward([self.get_outputs()[0]] if out_grads is None else out_grads)
 
 
 def test_a_symbol_without_a_loss_trains_as_plain_module():
@@ -171,28 +145,3 @@ def test_a_symbol_without_a_loss_trains_as_plain_module():
     for rows in 3 * oracle.batches_of(40, 10):
         sgd.step(rows)
     problem.assert_weights(module, sgd.weights)
-
-
-@pytest.mark.parametrize('call, error, says', [
-    (lambda module, data: module.predict(data), AssertionError, 'predict needs .*: call fit'),
-    (lambda module, data: module.score(data, 'mse'), AssertionError, 'score needs a module'),
-    (lambda module, _: module.get_params(), AssertionError, 'get_params needs a module'),
-    (lambda module, _: copy.deepcopy(module), TypeError, 'save_checkpoint.* and SVRGModule.load'),
-    (lambda module, _: pickle.dumps(module), TypeError, 'save_checkpoint.* and SVRGModule.load'),
-    (lambda module, _: module.fit(mx.io.NDArrayIter(
-        np.ones((200, 4)), np.ones(150), 10, label_name='label'), num_epoch=1), ValueError,
-     r"train_data must have as many rows of each input, and not .'data': 200, 'label': 150."),
-    (lambda module, _: SVRGModule(module.symbol, label_names=('other',)).fit(mx.io.NDArrayIter(
-        np.ones((20, 4)), np.ones(20), 10, label_name='other'), num_epoch=1), ValueError,
-     r"label_names must be inputs of the symbol, which has .*'label'\], and not \['other'\]")])
-@pytest.mark.filterwarnings('ignore:.*You created Module')
-def test_a_beginners_call_is_told_what_to_write(call, error, says):
-    problem = Problem()
-    with pytest.raises(error, match=says):
-        call(problem.module(), problem.iterator())
-
-
-def test_predict_of_a_list_is_told_what_to_write():
-    problem = Problem()
-    with pytest.raises(TypeError, match='eval_data must be .* to_numpy'):
-        problem.fit(problem.module(), 1).predict([[1, 2, 3, 4]])

@@ -4,34 +4,8 @@ import mxnet as mx
 import pytest
 
 from problems import Problem
-from sequences import Sequences
 from svrg_optimization.proximal import L1, GroupLasso, ProximalOperators
 from svrg_optimization.svrg_optimizer import _SVRGOptimizer
-
-
-class NoValue:
-    def prox(self, weight, step_size):
-        """Do nothing."""
-
-
-@pytest.mark.parametrize('module_of', [lambda **kwargs: Problem().module(**kwargs),
-                                       lambda **kwargs: Sequences().module(**kwargs)])
-@pytest.mark.parametrize('arguments, error, message', [
-    ({'proximal': 0.1}, TypeError, 'proximal must be None, an operator with the methods prox and '
-                                   'value, or a dict .*, not 0.1'),
-    ({'proximal': 0}, TypeError, 'or a dict .*, not 0'),
-    ({'proximal': L1}, TypeError, 'proximal must be None, an operator'),
-    ({'proximal': NoValue()}, TypeError, 'with the methods prox and value'),
-    ({'proximal': {'fc_weight': None}}, TypeError, 'proximal must be .* not None'),
-    ({'proximal': {'weight': L1(1)}}, ValueError,
-     r"proximal must be for trained parameters \(.*fc_weight.*\), not for 'weight'"),
-    ({'proximal': {'fc_bias': L1(1)}, 'fixed_param_names': ['fc_bias']}, ValueError,
-     r"trained parameters \(fc_weight\), not for 'fc_bias'"),
-    ({'proximal': L1(1), 'fixed_param_names': ['fc_weight']}, ValueError,
-     'proximal must be a dict from parameter name to operator .*: fc_bias')])
-def test_bad_arguments_are_refused(module_of, arguments, error, message):
-    with pytest.raises(error, match=message):
-        module_of(**arguments)
 
 
 class Jumping(mx.optimizer.SGD):

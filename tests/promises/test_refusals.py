@@ -1,33 +1,89 @@
 """Bad input: the error says what is wrong and what is allowed, and nothing has changed."""
 
+import copy
 import pickle
 import warnings
 
 import mxnet as mx
+import numpy as np
 import pytest
 
-from bad_input import (
-    GOOD,
-    Data,
-    assert_refused,
-    attribute,
-    batch,
-    bucketing,
-    dropout,
-    fit,
-    for_inference,
-    full_grads,
-    made,
-    on,
-    optimizer,
-    symbol_with,
-    unbound,
-    uninitialized,
-)
+from bad_input import SETTINGS, Data, state_of
 from problems import Problem
 from samples import Lengths
-from svrg_optimization import LinearDecay, SVRGModule
+from svrg_optimization import LinearDecay, SVRGBucketingModule, SVRGModule
 from svrg_optimization.diagnostics import gradient_variance
+from svrg_optimization.proximal import L1
+
+
+def batch(*shapes, label=(10,), pad=0):
+    return mx.io.DataBatch([mx.nd.ones(shape) for shape in shapes],
+                           None if label is None else [mx.nd.ones(label)], pad=pad)
+
+
+GOOD = batch((10, 4))
+
+
+def dropout(data):
+    return mx.sym.Dropout(data)
+
+
+def symbol_with(layer):
+    output = mx.sym.FullyConnected(layer(mx.sym.Variable('data')), num_hidden=1, name='fc')
+    return mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label'), name='loss')
+
+
+def made(**kwargs):
+    kwargs = {'symbol': symbol_with(lambda data: data), 'label_names': ('label',),
+              'update_freq': 1, **kwargs}
+    return lambda module, problem: SVRGModule(**kwargs)
+
+
+def bucketing(**kwargs):
+    kwargs = {'sym_gen': lambda key: (symbol_with(lambda data: data), ('data',), ('label',)),
+              'default_bucket_key': 1, 'update_freq': 1, **kwargs}
+    return lambda module, problem: SVRGBucketingModule(**kwargs)
+
+
+def full_grads(data):
+    return lambda module, problem: module.update_full_grads(data)
+
+
+def fit(data=None, **kwargs):
+    def call(module, problem):
+        return module.fit(problem.iterator() if data is None else data,
+                          **{'eval_metric': 'mse', 'num_epoch': 3, 'begin_epoch': 2, **kwargs})
+    return call
+
+
+def attribute(name, value):
+    return lambda module, problem: setattr(module, name, value)
+
+
+def on(make, call):
+    return lambda module, problem: call(make(problem), problem)
+
+
+def unbound(problem):
+    return problem.module(1)
+
+
+def uninitialized(problem):
+    module = problem.module(1)
+    module.bind(problem.iterator().provide_data, problem.iterator().provide_label)
+    return module
+
+
+def for_inference(problem):
+    module = problem.module(1)
+    data = problem.iterator()
+    module.bind(data.provide_data, data.provide_label, for_training=False)
+    module.init_params()
+    return module
+
+
+def optimizer(**kwargs):
+    return lambda module, problem: problem.bound().init_optimizer(**kwargs)
 
 
 def names(**kwargs):
@@ -56,9 +112,41 @@ def load_states(name):
 INT = 'must be an int of 1 or more'
 
 
-def fit_sampled(**kwargs):
+def fit_new(optimizer='sgd', **settings):
     """Call fit of a new module with such settings."""
-    return lambda _, problem: problem.module(**kwargs).fit(problem.iterator(), num_epoch=1)
+    return lambda _, problem: problem.module(**settings).fit(
+        problem.iterator(), eval_metric=[], num_epoch=1, optimizer=optimizer)
+
+
+def noise(data):
+    return mx.sym.random.uniform(shape=(10, 4), name='noise') * data
+
+
+class NoValue:
+    def prox(self, weight, step_size):
+        """Do nothing."""
+
+
+# Arguments of SVRGModule and of SVRGBucketingModule.
+SETTINGS_OF_BOTH = [
+    ({'proximal': 0.1}, TypeError, 'proximal must be None, an operator with the methods prox and '
+                                   'value, or a dict .*, not 0.1'),
+    ({'proximal': 0}, TypeError, 'or a dict .*, not 0'),
+    ({'proximal': L1}, TypeError, 'proximal must be None, an operator'),
+    ({'proximal': NoValue()}, TypeError, 'with the methods prox and value'),
+    ({'proximal': {'fc_weight': None}}, TypeError, 'proximal must be .* not None'),
+    ({'proximal': {'weight': L1(1)}}, ValueError,
+     r"proximal must be for trained parameters \(.*fc_weight.*\), not for 'weight'"),
+    ({'proximal': {'fc_bias': L1(1)}, 'fixed_param_names': ['fc_bias']}, ValueError,
+     r"trained parameters \(fc_weight\), not for 'fc_bias'"),
+    ({'proximal': L1(1), 'fixed_param_names': ['fc_weight']}, ValueError,
+     'proximal must be a dict from parameter name to operator .*: fc_bias'),
+    ({'full_grad_batches': []}, TypeError, '^full_grad_batches must'),
+    ({'full_grad_batches': 3, 'tol': 1e-3}, ValueError,
+     'full_grad_batches must be None with tol, as samples are noise, and not 3'),
+    ({'alpha': 0, 'tol': 1e-3}, ValueError,
+     'alpha must not be 0 with tol, as there is no full gradient then, and not 0'),
+    ({'tolerance': 1}, TypeError, "unexpected keyword argument 'tolerance'")]
 
 
 ROWS = {
@@ -67,24 +155,47 @@ ROWS = {
                      'int of 1 or more or a callable that returns one, not 0'),
     'batches bool': (made(full_grad_batches=True), TypeError, '^full_grad_batches .*not True'),
     'batches of a function': (
-        fit_sampled(full_grad_batches=lambda _: 0), ValueError,
+        fit_new(full_grad_batches=lambda _: 0), ValueError,
         r'^full_grad_batches must be a callable that returns an int of 1 or more \(here after 0 '
         r'snapshots\), not 0'),
-    'batches of a function, float': (fit_sampled(full_grad_batches=lambda _: 2.0), TypeError,
+    'batches of a function, float': (fit_new(full_grad_batches=lambda _: 2.0), TypeError,
                                      'after 0 .* not 2.0'),
-    'buckets': (bucketing(full_grad_batches=[]), TypeError, '^full_grad_batches must'),
+    **{'%s %s' % (of.__name__, given): (of(**given), error, message)
+       for of in (made, bucketing) for given, error, message in SETTINGS_OF_BOTH},
+    'batches with lbfgs': (fit_new('svrg_lbfgs', full_grad_batches=3), ValueError,
+                           '^full_grad_batches must be None with svrg_lbfgs, as samples .* not 3'),
+    'alpha of 0 with lbfgs': (fit_new('svrg_lbfgs', alpha=0), ValueError,
+                              '^alpha must not be 0 with svrg_lbfgs, as there is no .* not 0'),
     'update_freq float': (made(update_freq=1.5), TypeError, 'update_freq ' + INT + ', not 1.5'),
     'loss_is_mean int': (made(loss_is_mean=1), TypeError, 'loss_is_mean must be None, True or F'),
     'store zero': (made(store_snapshot_grads=0), ValueError, 'store_snapshot_grads must be'),
     'store dropout': (made(symbol=symbol_with(dropout), store_snapshot_grads=True), ValueError,
                       'store_snapshot_grads must be False for a network with random layers: drop'),
+    'store noise': (made(symbol=symbol_with(noise), store_snapshot_grads=True), ValueError,
+                    'False for a network with random layers: noise'),
     'store states': (made(state_names=['fc_bias'], store_snapshot_grads=True), ValueError,
                      'store_snapshot_grads must be False for a network with states: fc_bias'),
     'alpha high': (made(alpha=1.1), ValueError, 'alpha must be a number from 0 to 1'),
+    'tol zero': (made(tol=0), ValueError, 'tol must be None or a number above 0, not 0'),
+    'tol infinite': (made(tol=float('inf')), ValueError, 'not inf'),
+    'tol bool': (made(tol=True), TypeError, 'not True'),
     'nonfinite': (made(nonfinite='ignore'), ValueError, "must be 'warn' or 'raise', not 'ignore'"),
     'data_names': (made(data_names=('other',)), ValueError, 'other'),
     # Attributes
     'set batches': (attribute('full_grad_batches', 0), ValueError, '^full_grad_batches must'),
+    'set tol': (attribute('tol', '1e-3'), TypeError, "not '1e-3'"),
+    **{'set %s beside tol' % name: (
+        lambda *_, name=name, value=value: setattr(Problem().module(tol=1e-3), name, value),
+        ValueError, name + ' must .* with tol')
+       for name, value in (('alpha', 0), ('full_grad_batches', 3))},
+    **{'set rate %r' % rate: (attribute('learning_rate', rate), error,
+                              'learning_rate must be a finite number, not')
+       for rate, error in (('0.1', TypeError), (None, TypeError), (True, TypeError),
+                           (float('nan'), ValueError))},
+    'set rate beside scheduler': (
+        lambda *_: setattr(Problem().bound(sgd={'lr_scheduler': mx.lr_scheduler.FactorScheduler(
+            9)}), 'learning_rate', 0.1), ValueError,
+        'learning_rate must not be set, to 0.1, if there is an lr_s'),
     'set alpha': (attribute('alpha', -1), ValueError, 'alpha must be a number from 0 to 1'),
     # The pass for the full gradient: the data
     'data none': (full_grads(None), TypeError, 'train_data must be a DataIter, not None'),
@@ -107,6 +218,8 @@ ROWS = {
     'pass for inference': (on(for_inference, full_grads(Data(GOOD))), RuntimeError, 'for_training'),
     'update uninitialized': (on(uninitialized, lambda module, _: module.update()),
                              AssertionError, None),
+    'optimizer unbound': (on(unbound, lambda module, _: module.init_optimizer()), AssertionError,
+                          None),
     'backward unbound': (on(unbound, lambda module, _: module.backward()), AssertionError, None),
     # fit
     'fit no epochs': (fit(num_epoch=None), TypeError, 'num_epoch must be an int .*, not None'),
@@ -147,11 +260,40 @@ ROWS = {
     **{'lbfgs ' + name: (optimizer(optimizer='svrg_lbfgs', optimizer_params={name: value}),
                          ValueError, name + ' must ') for name, value in (
         ('learning_rate', 0.1), ('clip_gradient', 1.), ('momentum', 1), ('lr_scheduler', len))},
-    'decay initial': (lambda *_: LinearDecay(2, 10), ValueError, 'initial must be a number from'),
+    **{'decay %s %s' % given: (lambda *_, given=given: LinearDecay(*given), error, message)
+       for given, error, message in (
+           ((1.5, 10), ValueError, '^initial must be a number from 0 to 1, not 1.5$'),
+           (('1', 10), TypeError, "^initial must be a number from 0 to 1, not '1'$"),
+           ((0.5, 0), ValueError, 'num_updates'), ((0.5, 2.5), TypeError, 'num_updates'),
+           ((0.5, True), TypeError, 'num_updates'))},
+    # Calls of beginners
+    'predict unbound': (on(unbound, lambda module, problem: module.predict(problem.iterator())),
+                        AssertionError, 'predict needs .*: call fit'),
+    'predict list': (lambda module, _: module.predict([[1, 2, 3, 4]]), TypeError,
+                     'eval_data must be .* to_numpy'),
+    'score unbound': (on(unbound, lambda module, problem: module.score(problem.iterator(), 'mse')),
+                      AssertionError, 'score needs a module'),
+    'parameters unbound': (on(unbound, lambda module, _: module.get_params()), AssertionError,
+                           'get_params needs a module'),
+    'deepcopy': (lambda module, _: copy.deepcopy(module), TypeError,
+                 'save_checkpoint.* and SVRGModule.load'),
+    'pickle': (lambda module, _: pickle.dumps(module), TypeError,
+               'save_checkpoint.* and SVRGModule.load'),
+    'other numbers of rows': (
+        lambda _, problem: problem.module().fit(mx.io.NDArrayIter(
+            np.ones((200, 4)), np.ones(150), 10, label_name='label'), num_epoch=1), ValueError,
+        r"train_data must have as many rows of each input, and not .'data': 200, 'label': 150."),
+    'other label_names': (
+        lambda _, problem: SVRGModule(problem.symbol, label_names=('other',)).fit(
+            mx.io.NDArrayIter(np.ones((20, 4)), np.ones(20), 10, label_name='other'), num_epoch=1),
+        ValueError, r"label_names must be inputs of the symbol, which has .*'label'\], and not "
+                    r"\['other'\]"),
     # Diagnostics
     'variance module': (lambda module, problem: gradient_variance(None, problem.iterator()),
                         TypeError, 'mod must be an SVRGModule or an SVRGTrainer, '
                         'not None'),
+    'variance unbound': (on(unbound, lambda module, problem: gradient_variance(
+        module, problem.iterator())), RuntimeError, 'mod must be bound'),
     'variance data': (lambda module, _: gradient_variance(module, 3), TypeError,
                       'data must be a DataIter, not 3'),
     'variance empty': (lambda module, _: gradient_variance(module, Data()), ValueError,
@@ -165,8 +307,18 @@ ROWS = {
 
 
 @pytest.mark.parametrize('call, error, message', ROWS.values(), ids=list(ROWS))
+@pytest.mark.filterwarnings('ignore:.*You created Module')
 def test_bad_input_is_refused(trained, call, error, message):
-    assert_refused(trained, call, error, message)
+    """And training goes on as if it had not been."""
+    module, problem = trained
+    before = state_of(module)
+    with pytest.raises(error, match=message):
+        call(module, problem)
+    after = state_of(module)
+    for kind, value in before.items():
+        assert after[kind] == value, kind
+    module.fit(problem.iterator(), eval_metric='mse', begin_epoch=2, num_epoch=3)
+    problem.assert_weights(module, problem.svrg(**SETTINGS).fit(3, 2))
 
 
 @pytest.mark.parametrize('problem', [Problem(), Lengths()])
