@@ -1,25 +1,24 @@
 """The variance of plain and of SVRG gradients, against float64."""
 
-
 import mxnet as mx
 import numpy as np
 import pytest
 
 import oracle
+from blocks import Blocks
 from held_batches import assert_svrg
 from pairs import in_pairs
-from problems import Problem, SparseProblem
+from problems import TWO_DEVICES, Problem, SparseProblem
 from svrg_optimization import LinearDecay
 from svrg_optimization.diagnostics import gradient_variance
 
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5}
 
 
-def assert_variance(found, problem, svrg, alpha=1.0, sizes=None):
+def assert_variance(found, problem, svrg, alpha=1.0, sizes=None, units=1):
     """Check the trace of the covariance over batches, plain and of SVRG, and the best alpha.
 
-    That is Cov(gradient now, correction) / Var(correction).
+    That is Cov(gradient now, correction) / Var(correction). A gradient is in so many `units`.
     """
     if sizes:
         batches = [np.arange(end - size, end) for size, end in zip(sizes, np.cumsum(sizes))]
@@ -29,9 +28,9 @@ def assert_variance(found, problem, svrg, alpha=1.0, sizes=None):
     for rows in batches:
         then = svrg.gradients(svrg.snapshot, rows)
         for name, value in svrg.gradients(svrg.weights, rows).items():
-            now.setdefault(name, []).append(value.ravel())
+            now.setdefault(name, []).append(value.ravel() / units)
             correction.setdefault(name, []).append(
-                (then[name] - len(rows) / 10 * svrg.full_gradient[name]).ravel())
+                (then[name] - len(rows) / 10 * svrg.full_gradient[name]).ravel() / units)
     now, correction = (np.hstack([values[name] for name in sorted(values)])
                        for values in (now, correction))
     for value, vectors in ((found.plain, now), (found.svrg, now - alpha * correction)):
@@ -52,11 +51,14 @@ def trained(problem, **kwargs):
     return module, svrg
 
 
-@in_pairs({
+VARIANCES = {
     'kind': ['linear', 'softmax', 'perceptron'],
     'rows': [40, 37],
     'context': [mx.cpu(), TWO_DEVICES],
-    'alpha, value': [(1, 1), (0.4, 0.4), (LinearDecay(1, 24), 0.5), (lambda _: 0.0, 0)]})
+    'alpha, value': [(1, 1), (0.4, 0.4), (LinearDecay(1, 24), 0.5), (lambda _: 0.0, 0)]}
+
+
+@in_pairs(VARIANCES)
 def test_it_is_the_variance_over_batches(kind, rows, context, alpha, value):
     problem = Problem(kind, rows=rows)
     module, svrg = trained(problem, context=context)
@@ -64,6 +66,30 @@ def test_it_is_the_variance_over_batches(kind, rows, context, alpha, value):
     assert_variance(gradient_variance(module, problem.iterator()), problem, svrg, value)
     module.alpha = 0
     assert_variance(gradient_variance(module, problem.iterator()), problem, svrg, 0)
+
+
+@in_pairs({**VARIANCES, 'rows': [40], 'grad_req': ['write', 'add']})
+def test_gluons_is_that_of_the_mean_over_a_batch(kind, rows, context, alpha, value, grad_req):
+    problem, svrg = Blocks(kind, rows=rows), Problem(kind, rows=rows).svrg(**SETTINGS)
+    svrg.fit(3, 2)
+    net, loader = problem.net(context), problem.loader(dtype='float64')
+    net.cast('float64')
+    net.collect_params().setattr('grad_req', grad_req)
+    trainer = problem.trainer(net, settings=SETTINGS)
+    for epoch in range(3):
+        if epoch % 2 == 0:
+            trainer.update_full_grads(loader)
+        for batch in trainer.training_batches(loader):
+            net.collect_params().zero_grad()
+            trainer.backward(*batch)
+            trainer.step(10)
+    trainer.alpha = alpha
+    gradients = [param.list_grad()[0].asnumpy() for param in net.collect_params().values()]
+    assert_variance(gradient_variance(trainer, loader), problem, svrg, value, units=10)
+    for before, param in zip(gradients, net.collect_params().values()):
+        np.testing.assert_array_equal(param.list_grad()[0].asnumpy(), before)
+    trainer.alpha = 0
+    assert_variance(gradient_variance(trainer, loader), problem, svrg, 0, units=10)
 
 
 class BatchesOf:

@@ -22,10 +22,6 @@ from svrg_optimization.gluon import SVRGTrainer
 from svrg_optimization.proximal import L1
 
 
-def rows_of(inputs):
-    return sum(map(len, inputs)) if isinstance(inputs, list) else len(inputs)
-
-
 @in_pairs({
     'kind': ['linear', 'softmax'],
     'contexts': [mx.cpu(), TWO_DEVICES],
@@ -151,33 +147,6 @@ def test_the_gradient_mapping_is_at_the_rate_of_each_parameter():
     np.testing.assert_allclose(trainer.gradient_norm, expected, rtol=1e-5)
 
 
-@in_pairs({
-    'kind': ['linear', 'softmax', 'perceptron'],
-    'contexts': [mx.cpu(), TWO_DEVICES],
-    'budget': [2 ** 30, 1],
-    'rows': [37, 40]})
-@pytest.mark.filterwarnings('ignore:store_snapshot_grads')
-def test_steps_on_stored_batches_are_those_without(kind, contexts, budget, rows):
-    problem = Blocks(kind, rows=rows)
-    loader, trainers = [[data, label] for data, label in problem.loader()], []
-    nets = [problem.net(contexts) for _ in range(2)]
-    for net, stored in zip(nets, (budget, False)):
-        trainers.append(problem.trainer(net, settings={'learning_rate': 0.1},
-                                        store_snapshot_grads=stored))
-        trainers[-1].update_full_grads(loader)
-    for data, label in trainers[0].training_batches(loader):
-        trainers[0].backward(data, label)
-        trainers[0].step(rows_of(data))
-        trainers[1].backward(copied(data), copied(label))
-        trainers[1].step(rows_of(data))
-    assert len(trainers[0]._svrg.store.batches) == (0 if budget == 1 else 4)
-    assert_weights(nets[0], weights_of(nets[1]))
-
-
-def copied(inputs):
-    return [array.copy() for array in inputs] if isinstance(inputs, list) else inputs.copy()
-
-
 def test_stored_batches_are_in_a_new_order_until_the_next_snapshot():
     problem = Blocks('linear', rows=40)
     trainer = problem.trainer(problem.net(), store_snapshot_grads=True)
@@ -189,24 +158,6 @@ def test_stored_batches_are_in_a_new_order_until_the_next_snapshot():
     trainer.alpha = 0
     plain = [float(data.asnumpy().sum()) for data, _ in trainer.training_batches(loader)]
     assert plain == [float(data.asnumpy().sum()) for data, _ in loader]
-
-
-@pytest.mark.parametrize('grad_req', ['write', 'add'])
-def test_the_variance_on_two_devices_is_that_on_one(grad_req):
-    problem, found = Blocks('softmax', rows=37), []
-    for contexts in ([mx.cpu()], TWO_DEVICES):
-        net = problem.net(contexts)
-        net.collect_params().setattr('grad_req', grad_req)
-        trainer = problem.trainer(net, alpha=0.5)
-        trainer.update_full_grads(problem.loader())
-        for param in net.collect_params().values():
-            param.set_data(param.data(mx.cpu()) * 0.5 + 0.1)
-        gradients = [param.list_grad()[0].asnumpy() for param in net.collect_params().values()]
-        found.append(gradient_variance(trainer, problem.loader()))
-        for before, param in zip(gradients, net.collect_params().values()):
-            np.testing.assert_array_equal(param.list_grad()[0].asnumpy(), before)
-    np.testing.assert_allclose(found[0][:2], found[1][:2], rtol=1e-5)
-    assert found[0].best_alpha == pytest.approx(found[1].best_alpha, rel=1e-4)
 
 
 def of_two_tasks(weights, features, targets):

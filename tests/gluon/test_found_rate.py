@@ -15,17 +15,11 @@ from blocks import (
     as_blocks_take,
     assert_weights,
     train,
-    train_epochs,
     weights_of,
 )
 from pairs import in_pairs
 from svrg_lbfgs import SvrgLbfgs
 from svrg_optimization.rate import smooth
-
-
-@pytest.fixture
-def without_jumps(monkeypatch):
-    monkeypatch.setattr(smooth, '_JUMPS', 0)
 
 
 def twin_of(problem, **given):
@@ -53,46 +47,31 @@ def float64_net_of(problem, *args):
     'kind': ['linear', 'softmax', 'perceptron'],
     'wd': [0, 0.05],
     'momentum': [0, 0.5, 0.9],
-    'multipliers': [{}, {'fc_weight': 3.}, {'fc_bias': 0.5}],
+    'name, attribute, value': [(None, None, None), ('fc_weight', 'lr_mult', 3.),
+                               ('fc_bias', 'lr_mult', 0.5), ('fc_bias', 'lr_mult', 0.),
+                               ('fc_bias', 'grad_req', 'null')],
     'hybridized': [None, {'static_alloc': True}],
     'contexts': [None, TWO_DEVICES],
     'jumps': [0, 2]})
-def test_training_is_that_of_two_loops(monkeypatch, kind, wd, momentum, multipliers, hybridized,
-                                       contexts, jumps):
+def test_training_is_that_of_two_loops(monkeypatch, kind, wd, momentum, name, attribute, value,
+                                       hybridized, contexts, jumps):
+    """Parameters that are not updated do not count."""
     monkeypatch.setattr(smooth, '_JUMPS', jumps)
     problem = Blocks(kind, rows=40)
     net = float64_net_of(problem, contexts or mx.cpu(), hybridized)
-    for name, value in multipliers.items():
-        net.collect_params()[name].lr_mult = value
+    if name:
+        setattr(net.collect_params()[name], attribute, value)
     trainer = trainer_of(problem, net, settings={'wd': wd, 'momentum': momentum})
     loader = problem.loader(dtype='float64')
     epochs = 4 if jumps else 5  # jumps soon find the optimum, where all is rounding
     train(trainer, loader, epochs, contexts=contexts)
     trainer.update_full_grads(loader)
-    twin, rule = twin_of(problem, wd=wd, momentum=momentum, multipliers=multipliers,
-                         jumps=jumps), rule_of(trainer)
+    twin, rule = twin_of(problem, wd=wd, momentum=momentum, jumps=jumps,
+                         multipliers={name: value} if value in (3., 0.5) else {},
+                         fixed=[name] if value in (0., 'null') else []), rule_of(trainer)
     twin.fit(epochs, 2, oracle.batches_of(40, 10))
     np.testing.assert_allclose([rule.gamma, rule.rate], [twin.gamma, twin.rate], rtol=1e-5)
     assert rule.num_rollbacks == twin.rollbacks
-    assert_weights(net, twin.weights)
-
-
-@pytest.mark.parametrize('attribute, value', [('grad_req', 'null'), ('lr_mult', 0.)])
-def test_parameters_that_are_not_updated_count_neither_in_the_rate_nor_in_the_norm(
-        attribute, value):
-    problem = Blocks('softmax', rows=40)
-    net = float64_net_of(problem)
-    setattr(net.collect_params()['fc_bias'], attribute, value)
-    trainer = trainer_of(problem, net, settings={'wd': 0.05})
-    train(trainer, problem.loader(dtype='float64'), 4)
-    trainer.update_full_grads(problem.loader(dtype='float64'))
-    twin = twin_of(problem, wd=0.05, fixed=['fc_bias'])
-    twin.fit(4, 2, oracle.batches_of(40, 10))
-    np.testing.assert_allclose(rule_of(trainer).rate, twin.rate, rtol=1e-5)
-    np.testing.assert_allclose(rule_of(trainer).gamma, twin.gamma, rtol=1e-5)
-    gradient = twin.by_name(twin.previous[1])['fc_weight']
-    scaled = gradient / np.sqrt((problem.features ** 2).mean(axis=0) + 0.05 * twin.of_metric)
-    np.testing.assert_allclose(trainer.gradient_norm, abs(scaled).max(), rtol=1e-5)
     assert_weights(net, twin.weights)
 
 
@@ -194,23 +173,29 @@ def test_dropout_is_measured_with_the_same_masks(seed):
 
 @pytest.mark.parametrize('layers', [[], [gluon.nn.Dropout(0.5)]])
 @pytest.mark.parametrize('begin', [3, 4])
-def test_a_resumed_run_has_the_same_bits(tmp_path, layers, begin):
+@pytest.mark.parametrize('is_the_same', [False, True])
+def test_a_resumed_run_has_the_same_bits(tmp_path, layers, begin, is_the_same):
+    """The same trainer would take the weights that come with the states for a user's."""
     problem, path = Blocks('softmax'), str(tmp_path / 'states')
     net = problem.net(extra=layers)
     trainer = trainer_of(problem, net)
     train(trainer, problem.loader(), begin)
     trainer.save_states(path)
     weights = weights_of(net)
-    mx.random.seed(0)
-    train(trainer, problem.loader(), 20, begin=begin)
-    again = problem.net(extra=layers)
-    for name, param in again.collect_params().items():
+
+    def go_on(net, trainer):
+        mx.random.seed(0)
+        train(trainer, problem.loader(), 20, begin=begin)
+        return weights_of(net)
+
+    expected = go_on(net, trainer)
+    if not is_the_same:
+        net = problem.net(extra=layers)
+        trainer = trainer_of(problem, net)
+    for name, param in net.collect_params().items():
         param.set_data(as_blocks_take(weights[name]))
-    resumed = trainer_of(problem, again)
-    resumed.load_states(path)
-    mx.random.seed(0)
-    train(resumed, problem.loader(), 20, begin=begin)
-    assert_weights(again, weights_of(net), 0)
+    trainer.load_states(path)
+    np.testing.assert_equal(go_on(net, trainer), expected)
 
 
 @pytest.mark.nd_arrays
@@ -275,60 +260,3 @@ def test_epochs_take_the_snapshots_and_end(num_epoch, contexts, caplog):
     assert 'Epoch[2] Full objective=' in ' '.join(lines)
     assert 'Epoch[%d] Full gradient norm=%.1e' % (
         2 if num_epoch == 3 else len(counts), trainer.gradient_norm) in lines
-
-
-def test_states_loaded_into_the_same_trainer_forget_its_last_step(tmp_path):
-    """The rule would take the weights that come with them for a user's."""
-    problem, path = Blocks('softmax', rows=40), str(tmp_path / 'states')
-    net = problem.net()
-    trainer, loader = trainer_of(problem, net), problem.loader()
-    train(trainer, loader, 4)
-    trainer.save_states(path)
-    before = weights_of(net)
-
-    def go_on():
-        train(trainer, loader, 8, begin=4)
-        return weights_of(net)
-
-    expected = go_on()
-    for name, param in net.collect_params().items():
-        param.set_data(as_blocks_take(before[name]))
-    trainer.load_states(path)
-    for name, value in go_on().items():
-        np.testing.assert_array_equal(value, expected[name])
-
-
-def test_the_last_warning_names_dropout():
-    problem = Blocks('softmax', rows=40)
-    net = problem.net(extra=[gluon.nn.Dropout(0.5)])
-    trainer, loader = problem.trainer(net, tol=1e-9), problem.loader()
-    with pytest.warns(UserWarning, match='did not converge to .*: with Dropout each batch has'):
-        train_epochs(trainer, loader, 2, 1)
-
-
-@pytest.mark.parametrize('given, leaves_out', [
-    ({'last_batch': 'rollover'}, True), ({'last_batch': 'discard', 'shuffle': True}, True),
-    ({'last_batch': 'discard'}, False), ({'last_batch': 'keep', 'shuffle': True}, False),
-    ({'last_batch_handle': 'roll_over'}, True), ({'last_batch_handle': 'pad'}, False)], ids=str)
-def test_loaders_that_leave_out_other_rows_each_time_are_named(given, leaves_out):
-    problem = Blocks('softmax', rows=37)
-    rows = problem.features.astype('float32'), problem.targets.astype('float32')
-    if 'last_batch' in given:
-        data = gluon.data.DataLoader(gluon.data.ArrayDataset(*rows), 10, **given)
-    else:
-        data = mx.io.NDArrayIter(*rows, 10, **given)
-    trainer = problem.trainer(problem.net(), tol=1e-9)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter('always')
-        train_epochs(trainer, data, 2, 1)
-    messages = ' '.join(str(one.message) for one in caught)
-    assert ('train_data leaves out other rows' in messages) == leaves_out
-
-
-@pytest.mark.filterwarnings('ignore:the full gradient is not finite')
-def test_epochs_that_cannot_go_on_end_with_a_warning():
-    problem = Blocks('softmax')
-    problem.features[3] = np.nan
-    trainer = problem.trainer(problem.net(), tol=1e-3)
-    with pytest.warns(UserWarning, match='did not converge .* the initial weights .gradient nan'):
-        assert not list(trainer.epochs(problem.loader(), 20))

@@ -10,6 +10,7 @@ from blocks import (
     Blocks,
     as_blocks_take,
     assert_weights,
+    rows_of,
     train,
     train_plain,
     weights_of,
@@ -23,18 +24,35 @@ from svrg_optimization.gluon import SVRGTrainer
     'kind': ['linear', 'softmax', 'perceptron'], 'rows': [40, 37],
     'hybridized': [None, {}, {'static_alloc': True}],
     'contexts, kvstore, on_kvstore': [
-        (None, 'device', None), (None, 'local', False), (None, None, None),
+        (mx.cpu(), 'device', None), (mx.cpu(), 'local', False), (mx.cpu(), None, None),
         (TWO_DEVICES, 'device', None), (TWO_DEVICES, 'local', True),
-        (TWO_DEVICES, 'device', False)]})
-def test_training_is_svrg(kind, rows, hybridized, contexts, kvstore, on_kvstore):
+        (TWO_DEVICES, 'device', False)],
+    'stored': [False, 2 ** 30, 1], 'alpha': [1, LinearDecay(0.75, 20)],
+    'fixed': [(), ('fc_bias',)]})
+@pytest.mark.filterwarnings('ignore:batch_size of step is', 'ignore:store_snapshot_grads')
+def test_training_is_svrg(kind, rows, hybridized, contexts, kvstore, on_kvstore, stored, alpha,
+                          fixed):
     problem = Blocks(kind, rows=rows)
-    net = problem.net(contexts or mx.cpu())
-    trainer = problem.trainer(net, kvstore=kvstore, update_on_kvstore=on_kvstore)
-    train(trainer, problem.loader(), 2, contexts=contexts)
-    if hybridized is not None:
-        net.hybridize(**hybridized)
-    train(trainer, problem.loader(), 4, begin=2, contexts=contexts)
-    assert_weights(net, problem.oracle(4))
+    net, loader = problem.net(contexts), problem.loader()
+    for name in fixed:
+        net.collect_params()[name].grad_req = 'null'
+    trainer = problem.trainer(net, kvstore=kvstore, update_on_kvstore=on_kvstore, alpha=alpha,
+                              store_snapshot_grads=stored)
+    svrg = problem.twin(fixed=fixed, alpha=alpha)
+    for epoch in range(4):
+        if epoch % 2 == 0:
+            trainer.update_full_grads(loader)
+            svrg.take_snapshot()
+        for data, label in trainer.training_batches(loader):
+            trainer.backward(data, label)
+            trainer.step(10)
+            svrg.step(rows_of(problem, data))
+        if epoch == 1 and hybridized is not None:
+            net.hybridize(**hybridized)
+        if epoch == 1 and alpha != 1:
+            trainer.alpha, svrg.alpha = 0.25, lambda _: 0.25
+    assert len(trainer._svrg.store.batches) == (4 if stored == 2 ** 30 else 0)
+    assert_weights(net, svrg.weights)
 
 
 def mean_at_the_snapshot(trainer):
@@ -63,18 +81,6 @@ def test_the_full_gradient_is_over_the_rows_that_the_data_yield(data, rows, cont
         np.testing.assert_allclose(value, svrg.full_gradient[name], rtol=1e-5, atol=1e-6)
     trainer.update_full_grads(data, batches=2)
     assert trainer._svrg.snapshot.full_gradient.rows in (16, 20, 22)  # 16: left over, and 10
-
-
-def test_alpha_may_be_set_while_training():
-    problem = Blocks('softmax')
-    net = problem.net()
-    decay = LinearDecay(0.75, 20)
-    trainer = problem.trainer(net, alpha=decay)
-    train(trainer, problem.loader(), 2)
-    trainer.alpha = 0.25
-    train(trainer, problem.loader(), 4, begin=2)
-    assert_weights(net, problem.oracle(
-        4, alpha=lambda updates: decay(updates) if updates < 8 else 0.25))
 
 
 @pytest.mark.parametrize('hybridized', [None, {}])
@@ -145,15 +151,6 @@ def test_gradients_may_add_up_over_batches():
                 net.collect_params().zero_grad()
                 svrg.step(np.arange(20) + 10 * (number - 1))
     assert_weights(net, svrg.weights)
-
-
-def test_parameters_may_be_fixed():
-    problem = Blocks('perceptron')
-    net = problem.net()
-    net.collect_params()['hidden_bias'].grad_req = 'null'
-    trainer = problem.trainer(net)
-    train(trainer, problem.loader(), 4)
-    assert_weights(net, problem.twin(fixed=['hidden_bias']).fit(4, 2))
 
 
 @pytest.mark.parametrize('hybridized', [None, {}])

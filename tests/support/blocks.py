@@ -7,12 +7,11 @@ import numpy as np
 from mxnet import gluon
 
 import oracle
-from problems import Problem
+from problems import TWO_DEVICES, Problem
 from svrg_optimization.gluon import SVRGTrainer
 
 SETTINGS = {'learning_rate': 0.2, 'momentum': 0.5, 'wd': 0.01}
 BIAS = {'decayed': ('weight', 'bias')}  # Gluon decays both
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 def as_blocks_take(values, dtype='float32'):
@@ -72,6 +71,13 @@ class Blocks(Problem):
         return svrg.weights
 
 
+def rows_of(problem, data):
+    """Tell which rows of the problem a batch has, by their values."""
+    parts = [part.asnumpy() for part in (data if isinstance(data, list) else [data])]
+    return np.array([np.abs(problem.features - row).sum(axis=1).argmin()
+                     for row in np.concatenate(parts)])
+
+
 def train(trainer, loader, epochs, update_freq=2, batch_size=10, begin=0, contexts=None):
     """Train as the docstring of SVRGTrainer says; the scale is that of whole batches."""
     with warnings.catch_warnings():
@@ -117,5 +123,5 @@ def assert_weights(net, expected, tolerance=1e-5):
                                    err_msg=name)
 
 
-__all__ = ['TWO_DEVICES', 'Blocks', 'as_blocks_take', 'assert_weights', 'oracle', 'train',
-           'train_epochs', 'train_plain', 'weights_of']
+__all__ = ['TWO_DEVICES', 'Blocks', 'as_blocks_take', 'assert_weights', 'oracle', 'rows_of',
+           'train', 'train_epochs', 'train_plain', 'weights_of']
