@@ -1,5 +1,6 @@
 """Checkpoints: whole files, the same bits after a stop, and errors that name the file."""
 
+import copy
 import logging
 import os
 from pathlib import Path
@@ -10,10 +11,11 @@ import pytest
 
 import oracle
 from checkpoints import SETTINGS, bits, bound, load, train
-from problems import Problem
+from problems import TWO_DEVICES, Problem, SparseProblem
+from sequences import LENGTHS, Sequences
 from svrg_lbfgs import float64
-
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+from svrg_optimization import SVRGBucketingModule
+from svrg_optimization.proximal import L1, Box, GroupLasso
 
 
 @pytest.mark.parametrize('stop, context, kvstore, optimizer, update_on_kvstore', [
@@ -33,6 +35,37 @@ def test_a_resumed_run_is_bit_identical(monkeypatch, prefix, stop, optimizer, co
     train(problem, resumed, stop, 6, optimizer, kvstore=make())
     assert bits(resumed) == bits(unbroken)
     assert resumed._snapshot.num_update == resumed._optimizer.num_update == 24
+
+
+def doubled(number):
+    return 2 ** number
+
+
+PERCEPTRON, STEPS = Problem('perceptron', rows=37), {'momentum': 0.}
+
+
+@pytest.mark.parametrize('stop', [1, 2, 3])
+@pytest.mark.parametrize('problem, settings, params', [
+    *((PERCEPTRON, {'full_grad_batches': batches}, {}) for batches in (2, 3, doubled)),
+    *((PERCEPTRON, {'proximal': proximal}, STEPS) for proximal in (
+        L1(0.2), {'fc_weight': GroupLasso(0.3, 1), 'hidden_weight': L1(0.1)},
+        {'fc_weight': Box(-np.inf, 0.1), 'hidden_bias': Box(0)}, L1(0.2, high=0.1))),
+    (PERCEPTRON, {}, {'lr_scheduler': mx.lr_scheduler.FactorScheduler(5, 0.7, base_lr=0.1)}),
+    (SparseProblem(), {}, {}), (Sequences(), {}, {'learning_rate': 0.02}),
+    (Sequences(), {}, {'optimizer': 'adam', 'learning_rate': 0.02})], ids=str)
+def test_all_settings_and_problems_go_on_with_their_bits(prefix, problem, settings, params, stop):
+    def fit(module, begin, end):
+        return train(problem, module, begin, end, **copy.deepcopy(params))
+
+    unbroken = fit(problem.module(2, **settings), 0, 5)
+    fit(problem.module(2, **settings), 0, stop).save_checkpoint(prefix, stop, True)
+    own = {name: value for name, value in settings.items() if callable(value)}
+    resumed = SVRGBucketingModule.load(
+        prefix, stop, problem.sym_gen, max(LENGTHS), True) if isinstance(
+        problem, Sequences) else load(prefix, stop, **own)
+    assert resumed.update_freq == 2
+    assert bits(fit(resumed, stop, 5)) == bits(unbroken)
+    assert resumed._snapshot.num_taken == unbroken._snapshot.num_taken
 
 
 def test_plain_module_reads_the_files_of_a_checkpoint(saved):
@@ -160,18 +193,6 @@ def step(module, problem):
     module.update()
 
 
-def test_lr_scheduler_goes_on(prefix):
-    problem = Problem()
-
-    def scheduler():
-        return mx.lr_scheduler.FactorScheduler(step=5, factor=0.7, base_lr=0.1)
-
-    unbroken = train(problem, problem.module(2), 0, 5, lr_scheduler=scheduler())
-    train(problem, problem.module(2), 0, 3, prefix=prefix, lr_scheduler=scheduler())
-    resumed = train(problem, load(prefix, 3), 3, 5, lr_scheduler=scheduler())
-    assert bits(resumed) == bits(unbroken)
-
-
 def test_a_checkpoint_may_precede_the_first_snapshot(prefix):
     problem = Problem()
     problem.bound(update_freq=3).save_checkpoint(prefix, 0)
@@ -275,22 +296,3 @@ def test_a_finished_run_that_is_resumed_ends_at_the_same_weights(prefix, caplog,
     assert caplog.text.count('Epoch[1] Full gradient norm=') == 1
     fit_with_a_rule(problem, finished, 2, 2, prefix)
     assert bits(resumed) == bits(finished)
-
-
-def doubled(number):
-    return 2 ** number
-
-
-@pytest.mark.parametrize('settings, stop', [
-    ({'full_grad_batches': 2}, 3), ({'full_grad_batches': doubled}, 2),
-    ({'full_grad_batches': 3}, 1)])
-def test_samples_go_on_with_the_same_bits_after_a_stop(prefix, settings, stop):
-    problem = Problem('perceptron', rows=37)
-    unbroken = train(problem, problem.module(2, **settings), 0, 5)
-    train(problem, problem.module(2, **settings), 0, stop, prefix=prefix)
-    loaded = load(prefix, stop, **{
-        name: value for name, value in settings.items() if callable(value)})
-    assert all(getattr(loaded, name) == value for name, value in settings.items())
-    train(problem, loaded, stop, 5)
-    assert bits(loaded) == bits(unbroken)
-    assert loaded._snapshot.num_taken == unbroken._snapshot.num_taken

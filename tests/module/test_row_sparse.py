@@ -6,10 +6,7 @@ import pytest
 
 import oracle
 from pairs import in_pairs
-from problems import Problem, SparseProblem
-from svrg_optimization import SVRGModule
-
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+from problems import TWO_DEVICES, Problem, SparseProblem
 
 
 def rows_of_batch(batch):
@@ -93,18 +90,6 @@ def test_a_dense_weight_may_have_a_sparse_gradient(monkeypatch, context, update_
     else:
         problem.fit(module, 5, optimizer_params=params)
         problem.assert_weights(module, problem.svrg(**params).fit(5, 2))
-
-
-def test_a_checkpoint_goes_on_with_the_same_bits(tmp_path):
-    problem, prefix = SparseProblem(), str(tmp_path / 'model')
-    params = {'learning_rate': 0.05, 'momentum': 0.9}
-    unbroken, stopped = (fit(problem, problem.module(3), None, epochs, **params)
-                         for epochs in (5, 2))
-    stopped.save_checkpoint(prefix, 2, save_optimizer_states=True)
-    resumed = SVRGModule.load(prefix, 2, True, label_names=('label',))
-    fit(problem, resumed, None, 5, 2, **params)
-    for name, value in unbroken.get_params()[0].items():
-        np.testing.assert_array_equal(resumed.get_params()[0][name].asnumpy(), value.asnumpy())
 
 
 def test_writes_into_the_full_gradient_after_a_snapshot_have_effect():

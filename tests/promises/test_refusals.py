@@ -292,8 +292,6 @@ ROWS = {
     'variance module': (lambda module, problem: gradient_variance(None, problem.iterator()),
                         TypeError, 'mod must be an SVRGModule or an SVRGTrainer, '
                         'not None'),
-    'variance unbound': (on(unbound, lambda module, problem: gradient_variance(
-        module, problem.iterator())), RuntimeError, 'mod must be bound'),
     'variance data': (lambda module, _: gradient_variance(module, 3), TypeError,
                       'data must be a DataIter, not 3'),
     'variance empty': (lambda module, _: gradient_variance(module, Data()), ValueError,
