@@ -178,7 +178,7 @@ class TrainedModel:
     model : object
         The argument.
     rule : SnapshotRule or None
-        Sets the learning rate and the direction at snapshots; None if the optimizer has none.
+        Sets the learning rate, and preconditions steps; None if the optimizer has none.
     """
 
     rule = None
@@ -189,7 +189,7 @@ class TrainedModel:
     def rounded_like_a_step(self, numbers):
         """List wd or `rescale_grad` as float32, to which an optimizer rounds them.
 
-        With the directions of a rule they are returned as they are: these have them in full.
+        Where a rule preconditions they are returned as they are: it has them in full.
         """
         is_exact = self.rule is not None and self.rule.preconditions
         return list(numbers) if is_exact else as_float32(numbers)

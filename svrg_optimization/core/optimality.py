@@ -176,5 +176,5 @@ class MeanGradient:
 
 
 def decays_of(optimizer, keys):
-    """List the weight decays of an optimizer, which 'svrg_lbfgs' leaves to its directions."""
+    """List the weight decays of an optimizer, which 'svrg_lbfgs' leaves to its preconditioner."""
     return opt.Optimizer._get_wds(optimizer, keys)

@@ -1,1 +1,1 @@
-"""The optimizer 'svrg_lbfgs': rate, metric, secant pairs, directions and rollback."""
+"""The optimizer 'svrg_lbfgs': rate, metric, preconditioner, jumps and rollback."""

@@ -6,8 +6,7 @@ import mxnet as mx
 import numpy as np
 
 from ..proximal import GroupLasso, is_ours
-from .metric import Metric, diagonals_of
-from .secant_pairs import SecantPairs
+from .metric import Metric
 from .smooth import UNKNOWN, Regime
 
 _JUMPS = 20  # at a snapshot
@@ -42,30 +41,16 @@ class Composite(Regime):
     """
 
     def __init__(self, metric, dtype, proximal, has_room=True):
-        super().__init__(metric, dtype)
-        self.proximal, self.jumps = proximal, _JUMPS if has_room else 0
-        self._jump = ()
-        self._begin_steps()
+        super().__init__(metric, dtype, proximal)
+        self.jumps = _JUMPS if has_room else 0
 
-    def follow(self, decays):
-        """Let the decays in the metric be times the gamma of now."""
-        former = self.metric
-        super().follow(decays)
-        if self.metric is not former:
-            self._begin_steps()
-
-    def _begin_steps(self):
-        self.steps, self._inverses = Metric(
-            self.metric.shapes, self.metric.multipliers,
-            diagonals_of(self.metric.blocks, self.proximal)), {}
+    def _measure_in(self, metric):
+        super()._measure_in(metric)
+        self._inverses = {}
 
     def rate(self, momentum, steps, batches):
         """Return the rate without a slowdown."""
         return (self.pairs.gamma or UNKNOWN) * min(1., _RATE / batches)
-
-    def direction(self):
-        """Return what Direction takes: metric, pairs and gamma."""
-        return self.steps, SecantPairs(0, self.dtype), 1.
 
     def step_size(self, name, rate, like):
         """Return a rate divided by D, for an operator; without D the rate.
@@ -82,8 +67,10 @@ class Composite(Regime):
         return self._inverses[key] * rate
 
     def way(self, point):
-        """Return the way from a Point to the minimum of the model, in the variables."""
-        return self.metric.whiten(self.jump(point) - point.weights)
+        """Return the way from a Point to the minimum of the model, in the variables, and its end."""
+        end = (self._minimum(point) if self.pairs.gamma
+               else np.full(self.metric.size, math.nan))
+        return self.metric.whiten(end - point.weights), end
 
     def residual(self, point):
         """Return the length of a proximal step, in the metric D, which vanishes at the optimum."""
@@ -93,15 +80,7 @@ class Composite(Regime):
             metric, point.weights - step * point.gradient, step)
         return float(np.linalg.norm(moved / np.sqrt(step)))
 
-    def jump(self, point):
-        """Return the weights at the minimum of the model."""
-        asked = [point.weights, point.gradient, self.pairs.changes]
-        if not self._jump or not all(map(np.array_equal, self._jump[0], asked)):
-            self._jump = asked, (self._minimized(point) if self.pairs.gamma
-                                 else np.full(self.metric.size, math.nan))
-        return self._jump[1]
-
-    def _minimized(self, point):
+    def _minimum(self, point):
         # About the means of the columns the biases are variables of their own, which the
         # operators leave alone.
         metric, inverse_times = self.metric, self.pairs.inverse_times

@@ -157,7 +157,7 @@ class Way:
         if not metric.vector(slopes).any():
             self._way = np.zeros(metric.size)
         elif rule is not None:
-            self._way, gamma = rule.regime.way(point), rule.regime.pairs.gamma or math.nan
+            self._way, gamma = rule.way, rule.regime.pairs.gamma or math.nan
             lost, shortfall, slowness = (
                 gamma * metric.lost(point.gradient), rule.shortfall, rule.slowness)
         else:

@@ -184,12 +184,20 @@ class Block:
         """Whether the bias is joined to the columns."""
         return len(self.names) == 2
 
-    def matrix(self):
-        """Return F as a matrix."""
-        if not self.is_joined:
-            return self.factor
-        return np.block([[self.factor, np.zeros((len(self.mean), 1))],
-                         [-self.mean @ self.factor, 1 / self.last]])
+    def as_diagonal(self, operator=None):
+        """Return the block with the variances alone, along which a step can be scaled.
+
+        With a proximal operator, which sees each weight by itself, it has the mean squares, and
+        no bias; a group of a GroupLasso has one number for all of its columns.
+        """
+        if operator is None:
+            spread = np.diag(self.moments.spread) if self.is_full else self.moments.spread
+            return Block(self.names, self.axis, Moments(self.moments.mean, spread), self.decays,
+                         self.dtype, self.is_invariant)
+        columns = self.diagonal[:len(self.mean)]
+        if isinstance(operator, GroupLasso) and operator.axis % 2 != self.axis:
+            columns = np.full_like(columns, columns.mean())
+        return Block(self.names[:1], self.axis, Moments(0 * columns, columns), [0.], self.dtype)
 
     def whiten(self, weights, bias=None):
         """Return the inverse of F times the rows of each output, and times their biases."""
@@ -332,17 +340,15 @@ class Metric:
         return [weights if block.axis else weights.T,
                 *(vector[self._places[name]] for name in block.names[1:])]
 
-    def parts(self):
-        """List the parameters, those of a block together, as tuples of its names and the block."""
-        blocks = {block.names[0]: block for block in self.blocks}
-        joined = {name for block in self.blocks for name in block.names[1:]}
-        return [(blocks[name].names if name in blocks else (name,), blocks.get(name))
-                for name in self.shapes if name not in joined]
+    def as_diagonal(self, proximal):
+        """Return the metric of steps, in which proximal operators can be applied: its diagonal.
 
-    def joined(self, vector):
-        """List the numbers of each part: for a block a row for each output, the bias last."""
-        return [vector[self._places[names[0]]] if block is None
-                else np.column_stack(self._rows(block, vector)) for names, block in self.parts()]
+        `proximal` maps names to operators. One that is not of this package needs the metric 1.
+        """
+        return Metric(self.shapes, self.multipliers, [
+            block.as_diagonal(operator) for block, operator in (
+                (block, proximal.get(block.names[0])) for block in self.blocks)
+            if operator is None or is_ours(operator)])
 
     def with_decays(self, decays, gamma):
         """Return the metric with other decays times gamma; this one if that changes it little."""
@@ -378,9 +384,10 @@ class Metric:
 
     def find_invariant(self, gradient):
         """Find the blocks of several outputs whose loss gradients add up to 0."""
-        for block, numbers in zip([block for _, block in self.parts()],
-                                  self.joined(self.pull(gradient))):
-            if block is not None and len(numbers) > 1:
+        pulled = self.pull(gradient)
+        for block in self.blocks:
+            numbers = np.column_stack(self._rows(block, pulled))
+            if len(numbers) > 1:
                 block.is_invariant = bool(np.linalg.norm(numbers.sum(axis=0)) <= (
                     _INVARIANT * np.finfo(block.dtype).eps * np.linalg.norm(numbers)))
 
@@ -454,21 +461,3 @@ def blocks_of(moments, mean_gradient, shapes, gamma, dtype):
         blocks.append(Block(names, layer.axis, each, [
             gamma * mean_gradient.decays[name] for name in names], dtype))
     return blocks
-
-
-def diagonals_of(blocks, proximal):
-    """Return Blocks with the diagonals alone, along which proximal operators can be applied.
-
-    A group of a GroupLasso has one number for all of its columns.
-    """
-    found = []
-    for block in blocks:
-        operator = proximal.get(block.names[0])
-        if operator is not None and not is_ours(operator):
-            continue
-        columns = block.diagonal[:len(block.mean)]
-        if isinstance(operator, GroupLasso) and operator.axis % 2 != block.axis:
-            columns = np.full_like(columns, columns.mean())
-        found.append(Block(block.names[:1], block.axis, Moments(0 * columns, columns), [0.],
-                           block.dtype))
-    return found

@@ -17,12 +17,7 @@ class Random(Regime):
 
     def __init__(self, metric, dtype, has_noise=True):
         super().__init__(metric, dtype)
-        self.pairs, self.has_noise = SecantPairs(0, dtype), has_noise
-
-    @property
-    def preconditions(self):
-        """Whether steps have other directions than the gradient."""
-        return bool(self.metric.blocks)
+        self.pairs, self.has_noise = SecantPairs(0), has_noise
 
     def learn(self, move, *args):
         """Learn from a Move as all regimes do; each batch has another curvature."""
@@ -36,9 +31,5 @@ class Random(Regime):
         return (1 - momentum) * (self.pairs.gamma or UNKNOWN)
 
     def way(self, point):
-        """Return the way from a Point to the optimum, in the variables."""
-        return -self.metric.pull(point.gradient) * (self.pairs.gamma or math.nan)
-
-    def direction(self):
-        """Return what Direction takes: metric, pairs and their gamma."""
-        return self.metric, self.pairs, 1.
+        """Return the way from a Point to the optimum, in the variables, and no end to jump to."""
+        return -self.metric.pull(point.gradient) * (self.pairs.gamma or math.nan), None

@@ -1,4 +1,4 @@
-"""The regime of a smooth objective: L-BFGS in each step."""
+"""The regime of a smooth objective: preconditioned steps, and jumps of L-BFGS at snapshots."""
 
 import math
 from typing import NamedTuple
@@ -63,20 +63,28 @@ class Regime:
         The variables.
     dtype : str
         'float32' or 'float64', that of steps.
+    proximal : dict of str to operator
+        The proximal operators.
 
     Attributes
     ----------
+    steps : Metric
+        That of steps, the diagonal of `metric`.
     steepest : float
         Largest curvature so far, the inverse of gamma.
     jumps : int
         Most jumps at a snapshot.
     """
 
-    preconditions, has_noise, residual, steepest, jumps = True, False, None, 0., 0
+    has_noise, residual, steepest, jumps = False, None, 0., 0
 
-    def __init__(self, metric, dtype):
-        self.metric, self.dtype = metric, dtype
-        self.pairs = SecantPairs(metric.size, dtype)
+    def __init__(self, metric, dtype, proximal=()):
+        self.dtype, self.proximal = dtype, dict(proximal)
+        self.pairs = SecantPairs(metric.size)
+        self._measure_in(metric)
+
+    def _measure_in(self, metric):
+        self.metric, self.steps = metric, metric.as_diagonal(self.proximal)
 
     def learn(self, move, rounding=0., has_failed=False, has_fallen=False):
         """Learn from a Move, unless its change of the gradient is rounding, of `rounding` or of g'.
@@ -99,7 +107,7 @@ class Regime:
     def forget(self):
         """Forget the pairs after a move that went much too far, and make gamma smaller."""
         gamma = self.pairs.gamma or UNKNOWN
-        self.pairs = SecantPairs(self.metric.size if self.pairs.room else 0, self.dtype)
+        self.pairs = SecantPairs(self.metric.size if self.pairs.room else 0)
         self.pairs.gamma = gamma / _LONGER
 
     def follow(self, decays):
@@ -108,24 +116,24 @@ class Regime:
         if self.pairs.gamma and metric is not former:
             self.pairs.transform(lambda move: metric.whiten(former.push(move)),
                                  lambda change: metric.pull(former.unpull(change)))
-            self.metric = metric
+            self._measure_in(metric)
 
 
 class Smooth(Regime):
-    r"""Steps :math:`w \leftarrow w - \eta F H F^T g`, with nag's momentum :math:`\beta`.
+    r"""Steps :math:`w \leftarrow w - \eta D^{-1} g` with nag's momentum :math:`\beta`, and jumps.
 
-    H is that of SecantPairs, in the variables of a Metric. At a snapshot up to three jumps, steps
-    of L-BFGS with the full gradient and the rate 1, take a pass each. Where inputs have so many
-    columns that the metric is a diagonal, H takes longer than the gradient of a batch, and steps
-    have :math:`\gamma I` in its place. The rate is
+    D is the metric M without the covariances of columns, which would take longer in each step than
+    the gradient of a batch. Up to three jumps at a snapshot, steps of L-BFGS with the full gradient
+    and the rate 1, take a pass each. Their matrix H is that of SecantPairs, in the variables of M.
+    The rate is
 
-    .. math:: \eta = \min\left(\frac{4 (1 - \beta)}{m},
+    .. math:: \eta = \gamma \min\left(\frac{4 (1 - \beta)}{m},
               \frac{3}{4} \frac{2 (1 + \beta)}{1 + 2 \beta} \frac{1}{b}\right),
 
     where m is the number of steps between snapshots and b is that of batches in a pass. The first
-    bound lets m steps take four time constants. The second keeps nag stable: H is about the
-    inverse Hessian of the mean, and the Hessian of a batch is at most b times as large, since it
-    is one term of a mean over b batches.
+    bound lets m steps take four time constants. The second keeps nag stable: M over gamma is about
+    the Hessian of the mean, and that of a batch is at most b times as large, since it is one term
+    of a mean over b batches.
     """
 
     def __init__(self, metric, dtype):
@@ -133,21 +141,13 @@ class Smooth(Regime):
         self.jumps = _JUMPS if self.pairs.room else 0
 
     def rate(self, momentum, steps, batches):
-        """Return the rate without a slowdown; H has gamma."""
-        return min(_TIME_CONSTANTS * (1 - momentum) / steps,
-                   _STABLE * (1 + momentum) / (1 + 2 * momentum) / batches)
+        """Return the rate without a slowdown."""
+        return (self.pairs.gamma or UNKNOWN) * min(
+            _TIME_CONSTANTS * (1 - momentum) / steps,
+            _STABLE * (1 + momentum) / (1 + 2 * momentum) / batches)
 
     def way(self, point):
-        """Return the way from a Point to the optimum as H has it, in the variables."""
+        """Return the way from a Point to the optimum as H has it, in the variables, and its end."""
         gradient = self.metric.pull(point.gradient)
-        return -self.pairs.times(gradient) if self.pairs.gamma else gradient * math.nan
-
-    def jump(self, point):
-        """Return the weights at the end of the way."""
-        return point.weights + self.metric.push(self.way(point))
-
-    def direction(self):
-        """Return what Direction takes: metric, pairs and gamma."""
-        is_wide = any(not block.is_full for block in self.metric.blocks)
-        return (self.metric, SecantPairs(0, self.dtype) if is_wide else self.pairs,
-                self.pairs.gamma or UNKNOWN)
+        way = -self.pairs.times(gradient) if self.pairs.gamma else gradient * math.nan
+        return way, point.weights + self.metric.push(way)

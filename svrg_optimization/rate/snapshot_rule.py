@@ -1,4 +1,4 @@
-"""What sets rate and direction of 'svrg_lbfgs' at each snapshot."""
+"""What sets the rate of 'svrg_lbfgs' at each snapshot, and makes jumps."""
 
 import copy
 import math
@@ -9,8 +9,8 @@ from mxnet.lr_scheduler import LRScheduler
 from ..core.arrays import is_row_sparse, like, with_dense_storage
 from .composite import Composite
 from .convergence import Way
-from .direction import Direction
 from .metric import InputMoments, Metric, blocks_of
+from .preconditioner import Preconditioner
 from .random import Random
 from .rollback import ROUNDING, PreviousSnapshot, change, roll_back
 from .sampled_batch import SampledBatch
@@ -27,7 +27,7 @@ _STATE = ('rate', 'slowdown', 'num_rollbacks', 'expected', 'shortfall', 'slownes
 
 
 class SnapshotRule(LRScheduler):
-    r"""Learning rate and direction of 'svrg_lbfgs', set at each snapshot: its `lr_scheduler`.
+    r"""Learning rate and jumps of 'svrg_lbfgs', at each snapshot: its `lr_scheduler`.
 
     There are three regimes: Smooth, Composite with proximal operators, and Random. The first
     snapshot makes the metric, and a random batch gives the first :math:`\gamma`: along
@@ -50,8 +50,10 @@ class SnapshotRule(LRScheduler):
         None before the first snapshot.
     slowdown : float
         What the rate is divided by.
+    way : numpy.ndarray
+        The way from the latest snapshot to the optimum, in the variables of the metric.
     expected, shortfall, slowness : float
-        Length of the way to the optimum that the latest snapshot has found; by which factor the
+        Length of the way that the latest snapshot but those undone has found; by which factor the
         move since the one before was longer than its way, 1 at least; and by which one all ways
         that follow are longer than the latest.
     largest : float
@@ -69,7 +71,8 @@ class SnapshotRule(LRScheduler):
         self.rate, self.regime, self.slowdown, self.num_rollbacks = None, None, 1., 0
         self._steps, self.largest, self._has_values = 0, 0., True
         self.expected, self.shortfall, self.slowness = math.inf, 1., 1.
-        self.is_resumed, self._directions = False, {}
+        self.way = self._end = None
+        self.is_resumed, self._preconditioners = False, {}
         self.forget_history()
 
     def forget_history(self):
@@ -102,7 +105,7 @@ class SnapshotRule(LRScheduler):
     # A snapshot
 
     def take_snapshot(self, svrg, trained, source, workers):
-        """Take a snapshot, and set rate and direction, or go back to the one before.
+        """Take a snapshot, and set the rate, or go back to the one before.
 
         It returns whether training went back. Arguments are those of ``convergence.take``.
         """
@@ -114,7 +117,7 @@ class SnapshotRule(LRScheduler):
             far, = workers.allreduce_max([float(way is not None and math.inf > way.length > max(
                 way.rounding / 2, _NEAR * (svrg.settings.tol or 0.) * way.size))])
             source = source.again() if far else None
-            if source is None or not self._jump(svrg, trained, way.point, reach):
+            if source is None or not self._jump(svrg, trained, way.point.weights, reach):
                 break
             if not self._take(svrg, trained, source, workers, has_jumped=True):
                 reach = 1.
@@ -164,7 +167,7 @@ class SnapshotRule(LRScheduler):
         is_random = bool(svrg.reference.noise_sources())
         blocks = blocks_of(moments, mean_gradient, shapes, 1 / mean_gradient.per_row(full_gradient),
                            dtype)
-        has_room = room_for(sum(map(math.prod, shapes.values())), dtype) > 0 and not any(
+        has_room = room_for(sum(map(math.prod, shapes.values()))) > 0 and not any(
             is_row_sparse(weights[name][0]) for name in mean_gradient.proximal)
         # In a network the metric of the first layer alone makes training slower.
         is_whole = set(shapes) <= {name for layer in moments for name in layer[:2]}
@@ -194,7 +197,7 @@ class SnapshotRule(LRScheduler):
                     self.is_resumed and former.rows != now.rows):
                 before, restarts = None, True  # of other data, or in other units
                 self.regime = regime = copy.copy(regime)
-                regime.pairs = SecantPairs(regime.pairs.moves.shape[1], regime.dtype)
+                regime.pairs = SecantPairs(regime.pairs.moves.shape[1])
             else:
                 move = Move.between(self.metric, former, now)
                 if move.length:  # if not, another order of the rows has changed the objective
@@ -226,22 +229,24 @@ class SnapshotRule(LRScheduler):
                 svrg.reference.is_repeatable):
             regime.learn(self._probe(svrg, trained, now, sample, workers))
         regime.follow(mean_gradient.decays)
-        self._compare_ways(went, now, rolls_back)
+        self._compare_ways(went, former if rolls_back else now, rolls_back)
         self.is_resumed, self._is_fresh = False, restarts
         self._steps = steps or self._steps or 2 * batches
         self.rate = regime.rate(mean_gradient.momentum, self._steps, max(batches, 1)) / (
             self.slowdown)
-        self._directions = {}
+        self._preconditioners = {}
         return rolls_back
 
-    def _compare_ways(self, went, now, rolls_back):
+    def _compare_ways(self, went, point, rolls_back):
         """Learn from the ways of two snapshots how much longer they are than H has them.
 
         The move between them, of the length `went`, may have been longer than the first way. And
         where each way is q times the one before, all that follow have the length 1 / (1 - q) of it.
         """
-        way = math.nan if rolls_back else float(np.linalg.norm(self.regime.way(now)))
-        former, self.expected = self.expected, way if math.isfinite(way) else self.expected
+        self.way, self._end = self.regime.way(point)
+        way, former = float(np.linalg.norm(self.way)), self.expected
+        if math.isfinite(way) and not rolls_back:
+            self.expected = way
         if went and 0 < former < math.inf:
             self.slowness = 1 / (1 - min(self.expected / former, _SLOWEST))
             if not rolls_back:
@@ -286,11 +291,10 @@ class SnapshotRule(LRScheduler):
         return lambda full_gradient: mean_gradient.point(
             self.metric, full_gradient, svrg.reference.weights())
 
-    def _jump(self, svrg, trained, point, reach):
-        """Go part of the way to the minimum of the model; tell whether weights have moved."""
-        there, at = self.regime.jump(point), svrg.reference.weights()
-        if reach < 1:
-            there = point.weights + reach * (there - point.weights)
+    def _jump(self, svrg, trained, begin, reach):
+        """Go part of the way, which begins at some weights; tell whether weights have moved."""
+        there = self._end if reach == 1 else begin + reach * (self._end - begin)
+        at = svrg.reference.weights()
         weights = {name: [like(old, part) for old in at[name]]
                    for name, part in self.metric.arrays(there).items()}
         if all((with_dense_storage(weights[name][0]) == with_dense_storage(
@@ -304,10 +308,10 @@ class SnapshotRule(LRScheduler):
     @property
     def preconditions(self):
         """Whether steps have other directions than the gradient, with the weight decay."""
-        return self.regime is not None and self.regime.preconditions
+        return self.regime is not None and bool(self.regime.steps.blocks)
 
     def precondition(self, trained, svrg, gradients, weights, scale, copies=1):
-        """Turn the gradients of a step into directions, in place.
+        """Divide the gradients of a step by the diagonal of the metric, in place.
 
         Parameters
         ----------
@@ -325,11 +329,11 @@ class SnapshotRule(LRScheduler):
         for device in range(len(next(iter(gradients.values())))):
             here, there = ({name: arrays[device] for name, arrays in each.items()}
                            for each in (weights, gradients))
-            if device not in self._directions:
-                self._directions[device] = Direction(
-                    *self.regime.direction(), trained.mean_gradient().decays,
+            if device not in self._preconditioners:
+                self._preconditioners[device] = Preconditioner(
+                    self.regime.steps, trained.mean_gradient().decays,
                     {name: svrg.reference.weights()[name][device] for name in self.metric.shapes})
-            self._directions[device].apply(there, here, scale, copies)
+            self._preconditioners[device].apply(there, here, scale, copies)
 
     def step_size(self, name, rate, like):
         """Return a rate for a proximal operator, as the regime has it for each element."""
@@ -352,7 +356,8 @@ class SnapshotRule(LRScheduler):
 
         `proximal` maps names to the operators, and `names` those of the state to those of now.
         """
-        vars(self).update({name: state[name] for name in _STATE}, is_resumed=True, _directions={})
+        vars(self).update({name: state[name] for name in _STATE})
+        self.is_resumed, self._preconditioners = True, {}
         saved = state['regime']
         if saved is None:
             self.regime = None

@@ -14,7 +14,7 @@ _MOMENTUM = 0.7
 
 @_register
 class SVRG_LBFGS(mx.optimizer.NAG):  # noqa: N801 (MXNet registers the name in lower case)
-    """Optimizer 'svrg_lbfgs', which finds its learning rate and its directions.
+    """Optimizer 'svrg_lbfgs', which finds its learning rate.
 
     It is nag with the gradients that SVRGModule and SVRGTrainer give it.
 
@@ -34,7 +34,7 @@ class SVRG_LBFGS(mx.optimizer.NAG):  # noqa: N801 (MXNet registers the name in l
         super().__init__(momentum=momentum, lr_scheduler=lr_scheduler or SnapshotRule(), **others)
 
     def _get_wds(self, indices):
-        """Return no decay where directions have it: nag's momentum would take the new weights."""
+        """Return no decay where gradients have it: nag's momentum would take the new weights."""
         decays = super()._get_wds(indices)
         return [0.] * len(decays) if self.lr_scheduler.preconditions else decays
 
@@ -100,8 +100,8 @@ def check_rule(optimizer, optimizer_params, alpha, on_servers, batches=None):
     for argument, value in (('learning_rate', arguments.get('learning_rate', arguments.get('lr'))),
                             ('clip_gradient', arguments.get('clip_gradient'))):
         if value:
-            raise ValueError('%s must not be given with svrg_lbfgs, whose rate and directions are '
-                             'those of the whole gradient, and not be %r' % (argument, value))
+            raise ValueError('%s must not be given with svrg_lbfgs, whose rate is that of '
+                             'the whole gradient, and not be %r' % (argument, value))
     checked_number('momentum', arguments.get('momentum', 0.), 'a number from 0 to below 1',
                    lambda number: 0 <= number < 1)
     if not callable(alpha) and alpha == 0:

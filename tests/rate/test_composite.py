@@ -120,14 +120,13 @@ OPERATORS = {
 def test_a_jump_ends_at_the_minimum_of_the_model(kind, axis, joined, pairs):
     """Inputs have means of 5, which a bias that is joined takes up."""
     model = Model(*OPERATORS[kind], axis, joined, pairs)
-    expected, found = model.minimum(), model.regime.jump(model.point)
+    expected, (way, found) = model.minimum(), model.regime.way(model.point)
     least = model.value(expected)
     begin = model.value(model.applied(model.at, 0.))
     assert model.value(found) - least <= 1e-5 * (begin - least)
     np.testing.assert_array_equal(model.metric.arrays(found)['weight'] == 0,
                                   model.metric.arrays(expected)['weight'] == 0)
-    np.testing.assert_allclose(model.regime.way(model.point),
-                               model.metric.whiten(found - model.at), rtol=1e-9)
+    np.testing.assert_allclose(way, model.metric.whiten(found - model.at), rtol=1e-9)
 
 
 @pytest.mark.parametrize('joined', [True, False])
@@ -143,8 +142,9 @@ def test_with_squares_a_jump_solves_the_lasso(strength, joined):
                 'other': np.zeros((2, 2))}
     regime = Composite(metric, 'float64', {'weight': L1(strength)})
     regime.pairs.gamma = 1.
-    found = metric.arrays(regime.jump(point_of(metric.vector(
-        {'weight': weight, 'bias': bias, 'other': np.ones((2, 2))}), metric.vector(gradient))))
+    _, end = regime.way(point_of(metric.vector(
+        {'weight': weight, 'bias': bias, 'other': np.ones((2, 2))}), metric.vector(gradient)))
+    found = metric.arrays(end)
     lasso = Lasso(strength, fit_intercept=joined, tol=1e-12, max_iter=10 ** 6).fit(inputs, labels)
     np.testing.assert_allclose(found['weight'][0], lasso.coef_, atol=2e-4)
     np.testing.assert_array_equal(found['weight'][0] == 0, lasso.coef_ == 0)
@@ -194,5 +194,5 @@ def test_steps_of_an_operator_are_divided_by_the_diagonal():
 def test_before_gamma_is_known_there_is_no_way():
     metric = metric_of(INPUTS)
     regime = Composite(metric, 'float64', {'weight': L1(1.)})
-    assert np.isnan(regime.jump(point_of(*np.ones((2, metric.size))))).all()
+    assert np.isnan(regime.way(point_of(*np.ones((2, metric.size))))).all()
     assert [regime.rate(0.7, 100, batches) for batches in (5, 40)] == [0.1, 0.025]

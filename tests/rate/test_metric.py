@@ -7,6 +7,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from svrg_lbfgs import inverse_of
 from svrg_optimization.core.front_end import Workers
 from svrg_optimization.proximal import L1, GroupLasso
 from svrg_optimization.rate.metric import (
@@ -17,7 +18,6 @@ from svrg_optimization.rate.metric import (
     Metric,
     Moments,
     blocks_of,
-    diagonals_of,
 )
 
 RNG = np.random.RandomState(0)
@@ -91,8 +91,8 @@ def test_the_variables_are_those_of_the_dense_matrix(decays, multiplier, axis):
 
 @pytest.mark.parametrize('decays', DECAYS)
 def test_the_factor_is_a_root_of_the_inverse(decays):
-    factor = block_of(ROWS, decays).matrix()
-    np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(dense(ROWS, decays)), rtol=1e-9)
+    np.testing.assert_allclose(inverse_of(block_of(ROWS, decays)),
+                               np.linalg.inv(dense(ROWS, decays)), rtol=1e-9)
 
 
 @pytest.mark.parametrize('axis', [0, 1])
@@ -193,13 +193,12 @@ def test_what_a_softmax_does_not_see_is_left_out_unless_it_is_decayed(is_softmax
 @pytest.mark.parametrize('decay', [0., 0.1])
 def test_a_constant_column_leaves_the_others_as_they_are(decay):
     rows = np.column_stack([ROWS, np.full(50, 3.)])
-    factor = block_of(rows, (decay, 0.), dtype='float32').matrix()
-    without = block_of(ROWS, (decay, 0.), dtype='float32').matrix()
-    kept = np.ix_([0, 1, 2, 3], [0, 1, 2, 3])
-    np.testing.assert_allclose((factor @ factor.T)[kept], (without @ without.T)[kept], rtol=1e-9)
+    inverse = inverse_of(block_of(rows, (decay, 0.), dtype='float32'))
+    without = inverse_of(block_of(ROWS, (decay, 0.), dtype='float32'))
+    np.testing.assert_allclose(inverse[:4, :4], without[:4, :4], rtol=1e-9)
     # Its weight does what the bias does. Without decay M has no inverse there: its diagonal is.
     expected = 1 / (decay or np.square(3.))
-    np.testing.assert_allclose((factor @ factor.T)[4, 4], expected, rtol=1e-9)
+    np.testing.assert_allclose(inverse[4, 4], expected, rtol=1e-9)
     block = block_of(rows, (decay, 0.), dtype='float32')
     assert not block.lost.size and np.isfinite(block.root).all()
     zeros = block_of(0 * rows, (0., 0.), dtype='float32')
@@ -339,7 +338,7 @@ def test_a_bias_is_joined_where_it_can_take_up_the_means(shapes, multipliers, mo
 
 
 @pytest.mark.parametrize('operator, is_one_number', [
-    (None, False), (L1(1.), False), (GroupLasso(1., 0), (True, False)),
+    (L1(1.), False), (GroupLasso(1., 0), (True, False)),
     (GroupLasso(1., 1), (False, True)), (GroupLasso(1., -1), (False, True)),
     (GroupLasso(1., -2), (True, False))], ids=repr)
 @pytest.mark.parametrize('axis', [0, 1])
@@ -348,12 +347,20 @@ def test_a_group_has_one_number_along_all_of_its_columns(operator, is_one_number
     if is_one_number:
         is_one_number = is_one_number[0 if axis else 1]
     block = block_of(ROWS, (0.3, 0.), axis)
-    found, = diagonals_of([block], {} if operator is None else {'weight': operator})
+    metric = metric_of(block)
+    found, = metric.as_diagonal({'weight': operator}).blocks
     expected = np.square(ROWS).mean(axis=0) + 0.3
     np.testing.assert_allclose(found.diagonal, np.full(4, expected.mean())
                                if is_one_number else expected, rtol=1e-12)
     assert found.names == ('weight',) and found.axis == axis
-    assert not diagonals_of([block], {'weight': object()})  # of one's own: a step of one rate
+    assert not metric.as_diagonal({'weight': object()}).blocks  # of one's own: a step of one rate
+
+
+@pytest.mark.parametrize('decays', DECAYS)
+def test_steps_have_the_variances_about_the_means(decays):
+    found, = metric_of(block_of(ROWS, decays)).as_diagonal({}).blocks
+    expected = block_of(ROWS, decays, is_full=False)
+    np.testing.assert_allclose(inverse_of(found), inverse_of(expected), rtol=1e-12)
 
 
 # Weight decays that follow gamma
@@ -364,6 +371,6 @@ def test_the_decay_follows_gamma_from_a_factor_of_two_on():
     assert metric.with_decays(decays, 0.19) is metric
     assert metric.with_decays(decays, 0.051) is metric
     for gamma in 0.21, 0.049:
-        factor = metric.with_decays(decays, gamma).blocks[0].matrix()
-        np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(
-            dense(ROWS, (3 * gamma, gamma))), rtol=1e-9)
+        np.testing.assert_allclose(
+            inverse_of(metric.with_decays(decays, gamma).blocks[0]),
+            np.linalg.inv(dense(ROWS, (3 * gamma, gamma))), rtol=1e-9)

@@ -81,5 +81,6 @@ def test_gradients_explain_what_lies_between_their_slopes(difference, is_explain
 
 def test_the_rate_keeps_nag_stable_and_takes_four_time_constants():
     regime = Smooth(METRIC, 'float64')
-    assert regime.rate(0.7, 40, 2) == pytest.approx(4 * 0.3 / 40)
-    assert regime.rate(0.7, 2, 40) == pytest.approx(1.5 * 1.7 / 2.4 / 40)
+    regime.pairs.gamma = 3.
+    assert regime.rate(0.7, 40, 2) == pytest.approx(3 * 4 * 0.3 / 40)
+    assert regime.rate(0.7, 2, 40) == pytest.approx(3 * 1.5 * 1.7 / 2.4 / 40)

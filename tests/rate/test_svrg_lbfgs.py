@@ -42,8 +42,8 @@ def test_with_a_factor_of_gradients_decays_in_the_metric_are_times_its_inverse(r
     """It scales the loss against the decay; at first gamma is one over the factor of a row."""
     problem = Problem('softmax')
     module = problem.module(2)
-    rule = fit(problem, module, 6, wd=0.05, rescale_grad=rescale_grad)
+    rule = fit(problem, module, 4, wd=0.05, rescale_grad=rescale_grad)
     twin = SvrgLbfgs(problem, wd=0.05, scale=10 * rescale_grad)
-    twin.fit(6, 2, oracle.batches_of(40, 10))
+    twin.fit(4, 2, oracle.batches_of(40, 10))
     np.testing.assert_allclose([rule.gamma, rule.rate], [twin.gamma, twin.rate], rtol=1e-5)
     problem.assert_weights(module, twin.weights, 1e-6)

@@ -1,4 +1,4 @@
-"""SVRG with L-BFGS in float64, by its two loops, and trainings to compare with it."""
+"""SVRG with jumps of L-BFGS in float64, by its two loops, and trainings to compare with it."""
 
 import mxnet as mx
 import numpy as np
@@ -7,7 +7,7 @@ import oracle
 
 
 class SvrgLbfgs:
-    """SVRG on the metric of the inputs, with the last ten pairs, jumps and rollbacks.
+    """SVRG on the diagonal of the metric, with rollbacks, and jumps with the last ten pairs.
 
     `layer` is the name of the weight on the features, whose bias is in the metric; without one
     the metric is 1. `multipliers` are those of the rate; gradients are `scale` times the mean's.
@@ -74,6 +74,24 @@ class SvrgLbfgs:
                 matrix[np.ix_(chosen, chosen)] = moment + np.diag(gamma * self.decay[chosen])
         return matrix
 
+    def diagonal(self):
+        """Return the metric without the covariances of the features, which steps have."""
+        matrix = self.matrix.copy()
+        if self.layer:
+            begin, places = 0, {}
+            for name in self.names:
+                size = self.weights[name].size
+                places[name] = begin + np.arange(size).reshape(self.weights[name].shape)
+                begin += size
+            for row, last in zip(places[self.layer + '_weight'],
+                                 places.get(self.layer + '_bias', [None] * size)):
+                block = matrix[np.ix_(row, row)]
+                is_joined = last is not None and matrix[row[0], last] != 0
+                means = np.outer(matrix[row, last], matrix[last, row]) / matrix[last, last] if (
+                    is_joined) else 0 * block
+                matrix[np.ix_(row, row)] = np.diag(np.diag(block - means)) + means
+        return matrix
+
     def direction(self, gradient):
         """Return L-BFGS by its two loops, of the weights divided by the root of the multipliers."""
         root = np.sqrt(self.multiplier)
@@ -96,6 +114,7 @@ class SvrgLbfgs:
     def measure(self, rows, gamma):
         self.of_metric, self.matrix = gamma, self.metric(rows, gamma)
         self.inverse = np.linalg.inv(self.matrix)
+        self.of_steps = np.linalg.inv(self.diagonal())
 
     def take_snapshot(self, batches):
         """Take a snapshot, and make jumps; after one that failed one half as far."""
@@ -142,8 +161,9 @@ class SvrgLbfgs:
             s, y = self.pairs[-1]
             self.gamma = s @ y / (y @ self.inverse @ y)
         self.between = self.steps or getattr(self, 'between', 2 * len(batches))
-        self.rate = min(4 * (1 - self.momentum) / self.between, 1.5 * (1 + self.momentum) / (
-            1 + 2 * self.momentum) / len(batches)) / self.slowdown
+        self.rate = self.gamma / self.slowdown * min(
+            4 * (1 - self.momentum) / self.between,
+            1.5 * (1 + self.momentum) / (1 + 2 * self.momentum) / len(batches))
         self.weights, self.previous, self.steps = self.by_name(at), (at, full, objective), 0
         return has_failed
 
@@ -153,7 +173,7 @@ class SvrgLbfgs:
                 for point in (at, before)]
         gradient = self.decay * at + (sums[0] - sums[1] + len(rows) * (
             full - self.decay * before)) / self.batch_size
-        direction = self.direction(gradient)
+        direction = self.multiplier * (self.of_steps @ gradient)
         self.velocity = self.momentum * self.velocity + self.rate * direction
         self.weights = self.by_name(at - self.rate * direction - self.momentum * self.velocity)
         self.steps += 1
@@ -167,6 +187,14 @@ class SvrgLbfgs:
                 self.step(rows)
         self.take_snapshot(batches)
         return self.weights
+
+
+def inverse_of(block):
+    """Return the inverse of M of one output, by the gradients that a Block gets."""
+    columns = len(block.mean)
+    return np.array([np.concatenate([np.ravel(part) for part in block.push(*block.pull(
+        one[None, :columns], one[columns:] if block.is_joined else None)) if part is not None])
+        for one in np.eye(columns + block.is_joined)])
 
 
 def float64(problem):
