@@ -8,7 +8,7 @@ import numpy as np
 from .rollback import ROUNDING
 from .secant_pairs import SecantPairs
 
-_JUMPS = 3
+_JUMPS = 5
 _TIME_CONSTANTS = 4  # from one snapshot to the next
 _STABLE = 1.5  # times (1 + momentum) / (1 + 2 momentum); nag is unstable from 2 on
 UNKNOWN = 0.1  # gamma where nothing can be measured
@@ -123,7 +123,7 @@ class Smooth(Regime):
     r"""Steps :math:`w \leftarrow w - \eta D^{-1} g` with nag's momentum :math:`\beta`, and jumps.
 
     D is the metric M without the covariances of columns, which would take longer in each step than
-    the gradient of a batch. Up to three jumps at a snapshot, steps of L-BFGS with the full gradient
+    the gradient of a batch. Up to five jumps at a snapshot, steps of L-BFGS with the full gradient
     and the rate 1, take a pass each. Their matrix H is that of SecantPairs, in the variables of M.
     The rate is
 

@@ -106,7 +106,7 @@ def step_through(module, train_data):
 def test_training_goes_back_without_momentum_and_with_half_the_rate(context, without_jumps):
     module, rule, train_data, start = two_snapshots(context)
     norm, rate_before = module.gradient_norm, rule.rate
-    rule.rate = 100.
+    rule.rate = 3 * rule.gamma
     step_through(module, train_data)
     module.update_full_grads(train_data)
     assert (rule.slowdown, rule.num_rollbacks) == (2, 1) and rule.rate <= rate_before

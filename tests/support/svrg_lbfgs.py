@@ -15,7 +15,7 @@ class SvrgLbfgs:
     """
 
     def __init__(self, problem, momentum=0.7, wd=0., multipliers=(), layer='fc', batch_size=10,
-                 decayed=('weight',), fixed=(), pairs=10, scale=1., jumps=3):
+                 decayed=('weight',), fixed=(), pairs=10, scale=1., jumps=5):
         svrg = problem.svrg(batch_size, fixed)
         self.network, self.features, self.targets = svrg.network, svrg.features, svrg.targets
         self.weights = svrg.weights
