@@ -23,7 +23,7 @@ _STEEPEST = 10  # times the largest curvature that pairs have: above it a change
 _SATURATED = 1e-3  # a curvature, beside the largest one so far
 _OTHER = 0.1  # relative: the change of a gradient at the same weights, with another function
 # Beside the first one, a loss that has vanished; and slopes along the outputs beside what is left.
-_VANISHED, _FLATTEST_TAIL, _STEEPEST_TAIL = 1e-3, 0.3, 100
+_VANISHED, _FLATTEST_TAIL, _STEEPEST_TAIL = 1e-2, 0.3, 100
 _KINK = 0.75  # of the change after a move, that after half of it
 _NOISE = 5  # checks that find noise, after which a training makes no more
 
@@ -251,6 +251,7 @@ class Way:
             # Where outputs saturate, nothing is left of the curvature.
             if (self.distance > _SHORT or self.has_vanished) and move.product < _SATURATED * (
                     rule.regime.steepest * move.length):
+                training.only_grows = self.has_vanished
                 return False
         return far <= most
 

@@ -63,7 +63,7 @@ def test_the_rate_is_for_as_many_steps_as_there_were_before_a_snapshot():
     for steps in 0, 3, 0, 0, 2, 0:
         taken.step(steps)
         taken.snapshot()
-        rates.append(taken.rule.rate * taken.rule.slowdown)
+        rates.append(taken.rule.rate * taken.rule.slowdown / taken.rule.gamma)
     stable = 1.5 * 1.7 / 2.4 / 4
     np.testing.assert_allclose(rates, [min(stable, 4 * 0.3 / steps)
                                        for steps in (8, 3, 3, 3, 2, 2)], rtol=1e-9)
@@ -153,7 +153,7 @@ def test_a_step_that_is_taken_back_does_not_raise_gamma():
     problem = Problem('softmax')
     taken = Taken(problem)
     gamma, rate = taken.rule.gamma, taken.rule.rate
-    taken.rule.rate = 1.
+    taken.rule.rate = 3 * gamma
     taken.step(4)
     taken.snapshot()
     assert taken.rule.num_rollbacks == 1

@@ -115,6 +115,7 @@ def test_training_goes_back_without_momentum_and_with_half_the_rate(context, wit
     assert not set(updater.states) & {0, 1, 2, 3, 'fc_weight', 'fc_bias'}
     for name, value in module.get_params()[0].items():
         np.testing.assert_array_equal(value.asnumpy(), start[name])
+    rule.regime.jumps = 5
     for _ in range(20):
         step_through(module, train_data)
         module.update_full_grads(train_data)
