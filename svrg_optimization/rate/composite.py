@@ -67,7 +67,7 @@ class Composite(Regime):
         return self._inverses[key] * rate
 
     def way(self, point):
-        """Return the way from a Point to the minimum of the model, in the variables, and its end."""
+        """Return the way from a Point to the minimum of the model, in the variables; its end."""
         end = (self._minimum(point) if self.pairs.gamma
                else np.full(self.metric.size, math.nan))
         return self.metric.whiten(end - point.weights), end

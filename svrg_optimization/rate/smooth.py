@@ -147,7 +147,7 @@ class Smooth(Regime):
             _STABLE * (1 + momentum) / (1 + 2 * momentum) / batches)
 
     def way(self, point):
-        """Return the way from a Point to the optimum as H has it, in the variables, and its end."""
+        """Return the way from a Point to the optimum as H has it, in the variables; its end."""
         gradient = self.metric.pull(point.gradient)
         way = -self.pairs.times(gradient) if self.pairs.gamma else gradient * math.nan
         return way, point.weights + self.metric.push(way)

@@ -152,7 +152,7 @@ def set_on_one(kvstore, problem, sizes, batch_size, setter):
     module = bound(problem, kvstore, shard, optimizer={}, name='svrg_lbfgs')
     module.update_full_grads(shard)
     rule = module._optimizer.lr_scheduler
-    rule.rate = 3.
+    rule.rate = 3 * rule.gamma
     shard.reset()
     for batch in shard:
         module.forward_backward(batch)
