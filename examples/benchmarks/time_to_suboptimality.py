@@ -1,8 +1,7 @@
 """How long does each method take to come within 1e-2, 1e-4 and 1e-6 of the optimum?
 
 The problems are L2-regularized logistic regressions on dense rows, binary or multinomial:
-those of `PROBLEMS`, or one on a LIBSVM file. The methods are svrg_lbfgs, plain and with
-stored snapshot gradients; SVRG, mxnet.contrib's SVRG and Module with SGD at the best
+those of `PROBLEMS`, or one on a LIBSVM file. The methods are svrg_lbfgs; SVRG, mxnet.contrib's SVRG and Module with SGD at the best
 constant rate of a grid; Module with SGD at the best decaying rate; and solvers of
 scikit-learn and of Cyanure, which begin anew for each number of iterations. Raw columns
 they get through a StandardScaler, as their users do, and its time counts. A grid grows
@@ -33,7 +32,7 @@ ITERATIONS = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64, 85, 113, 150, 200, 4
 SOLVERS = {'scikit-learn saga': 'saga', 'scikit-learn lbfgs': 'lbfgs',
            'scikit-learn newton-cg': 'newton-cg',
            'scikit-learn newton-cholesky': 'newton-cholesky', 'Cyanure': None}
-WITHOUT_RATE = ('SVRG, svrg_lbfgs', 'SVRG, svrg_lbfgs, stored')
+WITHOUT_RATE = ('SVRG, svrg_lbfgs',)
 OF_GRID = ('SVRG', 'contrib SVRG', 'Module, constant rate', 'Module, decaying rate')
 METHODS = (*WITHOUT_RATE, *OF_GRID, *SOLVERS)
 
@@ -135,8 +134,7 @@ def train(problem, method, rate, args):
     elif method.startswith('contrib'):
         module = ContribModule(symbol, update_freq=2)
     else:
-        module = SVRGModule(symbol, update_freq=2,
-                            store_snapshot_grads='stored' in method and 1 << 30)
+        module = SVRGModule(symbol, update_freq=2)
         if 'svrg_lbfgs' in method:
             optimizer = 'svrg_lbfgs'
     np.random.seed(0)
@@ -151,7 +149,6 @@ def train(problem, method, rate, args):
         clock += time.perf_counter() - tic
         found = problem.suboptimality(weights['fc_weight'].asnumpy(), weights['fc_bias'].asnumpy())
         curve.append((clock, epoch + 1, found))
-        assert 'stored' not in method or module._svrg.store.batches, 'nothing is stored'
         has_stalled = len(curve) > 10 and found > 0.9 * curve[-11][2]
         if not found < 1e3 or found < LEAST or clock > args.seconds or has_stalled:
             raise StopIteration

@@ -52,7 +52,7 @@ PERCEPTRON, STEPS = Problem('perceptron', rows=37), {'momentum': 0.}
         {'fc_weight': Box(-np.inf, 0.1), 'hidden_bias': Box(0)}, L1(0.2, high=0.1))),
     (PERCEPTRON, {}, {'lr_scheduler': mx.lr_scheduler.FactorScheduler(5, 0.7, base_lr=0.1)}),
     (SparseProblem(), {}, {}), (Sequences(), {}, {'learning_rate': 0.02}),
-    (Sequences(), {}, {'optimizer': 'adam', 'learning_rate': 0.02})], ids=str)
+    (Sequences(), {}, {'optimizer': 'adam', 'learning_rate': 0.02})])
 def test_all_settings_and_problems_go_on_with_their_bits(prefix, problem, settings, params, stop):
     def fit(module, begin, end):
         return train(problem, module, begin, end, **copy.deepcopy(params))
