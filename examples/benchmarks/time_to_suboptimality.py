@@ -1,12 +1,13 @@
 """How long does each method take to come within 1e-2, 1e-4 and 1e-6 of the optimum?
 
 The problems are L2-regularized logistic regressions on dense rows, binary or multinomial:
-those of `PROBLEMS`, or one on a LIBSVM file. The methods are svrg_lbfgs; SVRG, mxnet.contrib's SVRG and Module with SGD at the best
-constant rate of a grid; Module with SGD at the best decaying rate; and solvers of
-scikit-learn and of Cyanure, which begin anew for each number of iterations. Raw columns
-they get through a StandardScaler, as their users do, and its time counts. A grid grows
-until its best rate is not at its edge. SciPy's L-BFGS finds the optimum in float64. The
-clock of a method stops while its loss is computed. All run in interleaved rounds.
+those of `PROBLEMS`, or one on a LIBSVM file. The methods are svrg_lbfgs; SVRG,
+mxnet.contrib's SVRG and Module with SGD at the best constant rate of a grid; Module with
+SGD at the best decaying rate; and solvers of scikit-learn and of Cyanure, which begin anew
+for each number of iterations. Raw columns they get through a StandardScaler, as their users
+do, and its time counts. A grid grows until its best rate is not at its edge. SciPy's L-BFGS
+finds the optimum in float64. The clock of a method stops while its loss is computed. All
+run in interleaved rounds.
 """
 
 import contextlib
