@@ -123,6 +123,9 @@ def noise(data):
 
 
 class NoValue:
+    def __repr__(self):
+        return 'NoValue()'
+
     def prox(self, weight, step_size):
         """Do nothing."""
 
