@@ -13,7 +13,7 @@ from mxnet import ndarray as nd
 from mxnet import optimizer as opt
 
 from ._argument_checks import checked_number
-from .svrg_optimizer import described
+from .svrg_optimizer import class_name_and_arguments
 
 __all__ = ['L1', 'GroupLasso', 'Box', 'ProximalOperator']
 
@@ -267,7 +267,7 @@ class ProximalOperators:
         if on_servers:
             raise ValueError('proximal must be None where the servers of a kvstore update the '
                              "weights: with 'dist_async', or MXNET_UPDATE_ON_KVSTORE=1")
-        klass, name, arguments = described(optimizer, optimizer_params)
+        klass, name, arguments = class_name_and_arguments(optimizer, optimizer_params)
         momentum = arguments.get('momentum')
         # Without momentum nag steps as sgd does.
         if not hasattr(klass, 'has_operators') and (momentum or klass not in (opt.SGD, opt.NAG)):

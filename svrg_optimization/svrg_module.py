@@ -40,7 +40,7 @@ from .proximal import ProximalOperators, weights_of
 from .rate import convergence
 from .rate.snapshot_rule import SnapshotRule
 from .rate.svrg_lbfgs import check_rule, rule_of, with_default_arguments
-from .svrg_optimizer import described
+from .svrg_optimizer import class_name_and_arguments
 
 mend_for_users()
 _DEFAULTS = 'sgd', (('learning_rate', 0.01),)  # of Module.init_optimizer and of fit
@@ -435,8 +435,8 @@ class SVRGModule(Module):
             optimizer_params = {}
             if optimizer == _DEFAULTS[0]:
                 return
-        klass, _, given = described(optimizer, optimizer_params)
-        installed, _, has = described(self._optimizer, {})
+        klass, _, given = class_name_and_arguments(optimizer, optimizer_params)
+        installed, _, has = class_name_and_arguments(self._optimizer, {})
         if klass is not installed or (not isinstance(optimizer, str)
                                       and has is not given):
             ignored = ['optimizer=%r' % (optimizer,)]

@@ -31,7 +31,7 @@ def _register(klass):
     return klass
 
 
-def described(optimizer, optimizer_params):
+def class_name_and_arguments(optimizer, optimizer_params):
     """Return the class, the name and the arguments of an optimizer as `init_optimizer` takes it.
 
     The class is None for a name that is not registered.

@@ -20,7 +20,12 @@ from ..mxnet_repair.kvstore import (
 )
 from ..rate.snapshot_rule import SnapshotRule
 from ..rate.svrg_lbfgs import check_rule, rule_of
-from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described, update_counts
+from ..svrg_optimizer import (
+    _SVRGOptimizer,
+    check_learning_rate,
+    class_name_and_arguments,
+    update_counts,
+)
 from . import executor_group
 from .optimizer_states import has_states, load_counts, load_state
 from .workers import copies_of_gradient
@@ -114,7 +119,7 @@ def _must_update_on_workers(module, kvstore, optimizer, optimizer_params):
 
     The user may have decided otherwise in the environment.
     """
-    _, _, arguments = described(optimizer, optimizer_params)
+    _, _, arguments = class_name_and_arguments(optimizer, optimizer_params)
     is_rule = isinstance(arguments.get('lr_scheduler'), SnapshotRule)
     if (not is_rule and not module._proximal.by_name or not kinds.has_servers(kvstore)
             or not kinds.is_synchronous(kvstore) or 'MXNET_UPDATE_ON_KVSTORE' in os.environ

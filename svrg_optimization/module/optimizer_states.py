@@ -3,7 +3,7 @@
 import copy
 
 from ..mxnet_repair.kvstore import set_weights
-from ..svrg_optimizer import described, set_update_counts
+from ..svrg_optimizer import class_name_and_arguments, set_update_counts
 from . import executor_group
 from .workers import counts_of_updates, servers_hold_states
 
@@ -31,7 +31,8 @@ def state(module, with_states):
         for key, (name, _) in updater_keys(module).items():
             if key in states:
                 by_name.setdefault(name, []).append(states[key])
-    return {**counts_of_updates(module), 'class': described(module._optimizer, {})[0].__name__,
+    klass, *_ = class_name_and_arguments(module._optimizer, {})
+    return {**counts_of_updates(module), 'class': klass.__name__,
             'states': by_name if with_states else None,
             'were_on_servers': servers_hold_states(module)}
 

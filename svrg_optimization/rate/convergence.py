@@ -28,7 +28,7 @@ _KINK = 0.75  # of the change after a move, that after half of it
 _NOISE = 5  # checks that find noise, after which a training makes no more
 
 
-def take(svrg, trained, source, workers):
+def take(svrg, trained, a_pass, workers):
     """Take a snapshot; if the optimizer has a rule, let it set the rate.
 
     If the objective is above that of the snapshot before, a rule may go back to that one
@@ -40,7 +40,7 @@ def take(svrg, trained, source, workers):
         The snapshot of the model.
     trained : TrainedModel
         The model.
-    source, workers
+    a_pass, workers
         As in ``SVRG.take_snapshot``.
 
     Returns
@@ -48,19 +48,19 @@ def take(svrg, trained, source, workers):
     Result
     """
     with np.errstate(all='ignore'):  # numbers that are not finite are told in words
-        return _take(svrg, trained, source, workers)
+        return _take(svrg, trained, a_pass, workers)
 
 
-def _take(svrg, trained, source, workers):
+def _take(svrg, trained, a_pass, workers):
     rule, snapshot, training, tol = trained.rule, svrg.snapshot, svrg.training, svrg.settings.tol
     rolled_back, training.is_stuck = False, False
     if rule is None:
         before = PreviousSnapshot(svrg) if tol and snapshot.is_active else None
-        svrg.take_snapshot(trained.model, source, workers)
+        svrg.take_snapshot(trained.model, a_pass, workers)
         if before is not None:
             learn_curvature(svrg, trained.mean_gradient(), before)
     else:
-        rolled_back = rule.take_snapshot(svrg, trained, source, workers)
+        rolled_back = rule.take_snapshot(svrg, trained, a_pass, workers)
     norm, far, reason = gradient_norm(svrg, trained), math.inf, None
     if not math.isfinite(norm):
         reason = 'not finite'
@@ -77,17 +77,17 @@ def _take(svrg, trained, source, workers):
             if snapshot.num_stays >= _MANY else _FLOOR_OF_SEVERAL if stays else _FLOOR)
         is_far, is_above, is_other = workers.allreduce_max([
             way.only_grows or not way.distance <= (1. if stays else _CLOSE) * (tol or 0.),
-            not way.length <= min(floor, way.most), leaves_out_other_rows(source.train_data)])
+            not way.length <= min(floor, way.most), leaves_out_other_rows(a_pass.train_data)])
         if is_other:
             training.is_repeatable = False
         if not (is_far or rolled_back or training.is_repeatable is False):
             reason = 'converged'
         elif not is_above and snapshot.num_stays:
             reason = 'at the floor'
-        if reason and not way.is_confirmed(source, workers, max((tol or 0.) * way.size, floor)):
+        if reason and not way.is_confirmed(a_pass, workers, max((tol or 0.) * way.size, floor)):
             reason = None
         if tol is not None and snapshot.num_stays in _ASKED and training.is_repeatable is not False:
-            training.is_repeatable = way.is_found_again(source, workers)
+            training.is_repeatable = way.is_found_again(a_pass, workers)
     if reason is None and training.is_repeatable is not False:
         reason = 'rolled back' if rolled_back else 'no step' if training.is_stuck else None
     training.result = Result(
@@ -190,9 +190,9 @@ class Way:
         self.only_grows = bool(has_vanished
                                and _FLATTEST_TAIL * rest <= slope <= _STEEPEST_TAIL * rest)
 
-    def is_found_again(self, source, workers):
+    def is_found_again(self, a_pass, workers):
         """Tell whether another pass finds the same gradient, if the data can be read again."""
-        again = source.again()
+        again = a_pass.again()
         if again is None:
             return True
         self._svrg.training.checks += 1
@@ -202,15 +202,15 @@ class Way:
                 self._metric.pull(self.point.gradient)) + _LENGTH * self.rounding])
         return not is_other
 
-    def _measured(self, source, workers, move=None):
+    def _measured(self, a_pass, workers, move=None):
         """Return the Point that a pass finds at the snapshot, or at a move from it."""
         svrg, mean_gradient = self._svrg, self._trained.mean_gradient()
         weights = svrg.reference.weights()
-        with svrg.nearby(self._trained.model, source, workers, lambda full_gradient: (
+        with svrg.nearby(self._trained.model, a_pass, workers, lambda full_gradient: (
                 mean_gradient.point(self._metric, full_gradient, weights))) as point_of:
             return point_of(None, move)
 
-    def is_confirmed(self, source, workers, most):
+    def is_confirmed(self, a_pass, workers, most):
         r"""Tell whether another pass, in which H has no part, finds at most some length.
 
         It measures the gradient after a small move s along :math:`-M^{-1} g`, with a proximal
@@ -221,7 +221,7 @@ class Way:
         by as much.
         """
         metric, point, training = self._metric, self.point, self._svrg.training
-        again = source.again() if training.noisy < _NOISE else None
+        again = a_pass.again() if training.noisy < _NOISE else None
         if again is None:
             return False
         # What only a decay sees has a curvature near 0, and moves no output.
@@ -238,7 +238,7 @@ class Way:
             np.linalg.norm(self._way if self._proximal else slope * move.length / move.product)
             if move.product > 0 else math.inf)])
         move = Move(*move[:2], *numbers)
-        if is_random and self._has_kink(way, math.sqrt(move.square), source.again(), workers):
+        if is_random and self._has_kink(way, math.sqrt(move.square), a_pass.again(), workers):
             training.is_stuck = True
             return False
         largest = self._svrg.snapshot.curvature if rule is None else max([
@@ -255,10 +255,10 @@ class Way:
                 return False
         return far <= most
 
-    def _has_kink(self, way, changed, source, workers):
+    def _has_kink(self, way, changed, a_pass, workers):
         """Tell whether half of a move changes a gradient nearly by as much."""
         self._svrg.training.checks += 1
-        there = self._measured(source, workers, self._metric.arrays(self._metric.push(way / 2)))
+        there = self._measured(a_pass, workers, self._metric.arrays(self._metric.push(way / 2)))
         half, = workers.allreduce_max([np.linalg.norm(self._metric.pull(
             there.gradient - self.point.gradient))])
         return half > _KINK * changed

@@ -49,15 +49,15 @@ class Moments(NamedTuple):
 class InputMoments:
     """Sums over the rows of the inputs of a pass, about the mean of the first batch.
 
-    `reference` and `source` are those of the pass whose batches are added.
+    `reference` and `a_pass` are those of the pass whose batches are added.
     """
 
-    def __init__(self, reference, source):
-        self._reference, self._source, self._sums = reference, source, {}
+    def __init__(self, reference, a_pass):
+        self._reference, self._a_pass, self._sums = reference, a_pass, {}
 
     def add(self, batch):
         """Add the inputs of a batch."""
-        for layer, inputs in self._reference.inputs_of_weights(batch, self._source):
+        for layer, inputs in self._reference.inputs_of_weights(batch, self._a_pass):
             columns = self._reference.weights()[layer.weight][0].shape[layer.axis]
             origin, *sums = self._sums.get(layer, (None, 0, 0., 0.))
             if getattr(inputs, 'stype', '') == 'csr' and columns > COLUMNS:

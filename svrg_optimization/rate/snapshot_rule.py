@@ -104,22 +104,22 @@ class SnapshotRule(LRScheduler):
 
     # A snapshot
 
-    def take_snapshot(self, svrg, trained, source, workers):
+    def take_snapshot(self, svrg, trained, a_pass, workers):
         """Take a snapshot, and set the rate, or go back to the one before.
 
         It returns whether training went back. Arguments are those of ``convergence.take``.
         """
         has_converged = svrg.snapshot.has_converged  # as in a file: its weights stay
-        rolls_back = self._take(svrg, trained, source, workers)
+        rolls_back = self._take(svrg, trained, a_pass, workers)
         reach = 0. if has_converged or rolls_back or svrg.reference.noise_sources() else 1.
         for _ in range(self.regime.jumps):
             way = Way(svrg, trained) if reach else None
             far, = workers.allreduce_max([float(way is not None and math.inf > way.length > max(
                 way.rounding / 2, _NEAR * (svrg.settings.tol or 0.) * way.size))])
-            source = source.again() if far else None
-            if source is None or not self._jump(svrg, trained, way.point.weights, reach):
+            a_pass = a_pass.again() if far else None
+            if a_pass is None or not self._jump(svrg, trained, way.point.weights, reach):
                 break
-            if not self._take(svrg, trained, source, workers, has_jumped=True):
+            if not self._take(svrg, trained, a_pass, workers, has_jumped=True):
                 reach = 1.
             else:  # once more, half as far
                 reach = 0.5 if reach == 1. else 0.
@@ -131,7 +131,7 @@ class SnapshotRule(LRScheduler):
             self.metric, svrg.snapshot.full_gradient, svrg.reference.weights())
         return point if self._has_values else point._replace(objective=math.nan)
 
-    def _take(self, svrg, trained, source, workers, has_jumped=False):
+    def _take(self, svrg, trained, a_pass, workers, has_jumped=False):
         mean_gradient, weights = trained.mean_gradient(), svrg.reference.values_of(trained.model)
         negative = {name: value for name, value in mean_gradient.multipliers.items() if value < 0}
         if negative:
@@ -143,8 +143,8 @@ class SnapshotRule(LRScheduler):
             self._is_fresh or (self.metric.shapes, self.metric.multipliers)
             != (shapes, multipliers) or isinstance(self.regime, Smooth)
             and bool(svrg.reference.noise_sources()))])
-        moments = InputMoments(svrg.reference, source) if is_fresh else None
-        sample = SampledBatch(source, svrg.snapshot.num_taken, moments)
+        moments = InputMoments(svrg.reference, a_pass) if is_fresh else None
+        sample = SampledBatch(a_pass, svrg.snapshot.num_taken, moments)
         before = PreviousSnapshot(svrg) if svrg.snapshot.is_active else None
         former = svrg.snapshot.full_gradient
         try:

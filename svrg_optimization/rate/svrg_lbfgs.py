@@ -5,7 +5,7 @@ import mxnet as mx
 from .._argument_checks import checked_number
 from ..core.arrays import is_row_sparse
 from ..core.requirements import ALL_ROWS, SNAPSHOTS, require
-from ..svrg_optimizer import _register, described
+from ..svrg_optimizer import _register, class_name_and_arguments
 from .snapshot_rule import SnapshotRule
 
 _MODULES_DEFAULT = (('learning_rate', 0.01),)  # of `fit` and `init_optimizer`: nobody has given it
@@ -88,7 +88,7 @@ def check_rule(optimizer, optimizer_params, alpha, on_servers, batches=None):
     ValueError
         If another argument does not fit.
     """
-    klass, name, arguments = described(optimizer, optimizer_params)
+    klass, name, arguments = class_name_and_arguments(optimizer, optimizer_params)
     scheduler = arguments.get('lr_scheduler')
     if scheduler is not None and (isinstance(scheduler, type) or not callable(scheduler)):
         raise TypeError('lr_scheduler must be an object or None, not %r' % (scheduler,))
