@@ -17,8 +17,6 @@ class SecantPairs:
     moves are the rows of S and the changes those of Y, each divided by the root of
     :math:`s^T y`. The inverse Hessian of L-BFGS begins with :math:`\gamma I` [1]_.
 
-    SVRG with stochastic L-BFGS is due to [2]_, whose pairs come from subsampled Hessians.
-
     Parameters
     ----------
     size : int
@@ -36,9 +34,7 @@ class SecantPairs:
     ----------
     .. [1] J. Nocedal, "Updating Quasi-Newton Matrices with Limited Storage", Mathematics of
        Computation 35(151), 1980.
-    .. [2] P. Moritz, R. Nishihara and M. I. Jordan, "A Linearly-Convergent Stochastic L-BFGS
-       Algorithm", AISTATS 2016.
-    .. [3] R. H. Byrd, J. Nocedal and R. B. Schnabel, "Representations of Quasi-Newton Matrices
+    .. [2] R. H. Byrd, J. Nocedal and R. B. Schnabel, "Representations of Quasi-Newton Matrices
        and Their Use in Limited Memory Methods", Mathematical Programming 63, 1994.
     """
 
@@ -82,7 +78,7 @@ class SecantPairs:
         return vector
 
     def inverse_times(self, vector):
-        r"""Return the inverse of H times a vector, in the compact form of [3]_.
+        r"""Return the inverse of H times a vector, in the compact form of [2]_.
 
         .. math:: H^{-1} = \frac{1}{\gamma} I - \begin{bmatrix} S / \gamma \\ Y \end{bmatrix}^T
                   \begin{bmatrix} S S^T / \gamma & L \\ L^T & -I \end{bmatrix}^{-1}

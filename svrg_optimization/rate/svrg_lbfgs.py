@@ -1,4 +1,4 @@
-"""Optimizer 'svrg_lbfgs': SVRG with stochastic L-BFGS, in the metric of the inputs."""
+"""Optimizer 'svrg_lbfgs': SVRG with L-BFGS at snapshots, in the metric of the inputs."""
 
 import mxnet as mx
 
