@@ -5,14 +5,15 @@ import numpy as np
 import pytest
 from mxnet import gluon, nd
 
-from blocks import train_epochs
+from linear_models import Problem, by_gluon, by_module
+from newton import outputs_at_optimum
+from problems import TWO_DEVICES
 from svrg_lbfgs import inverse_of
 from svrg_optimization import SVRGBucketingModule, SVRGModule, SVRGTrainer
 from svrg_optimization.rate import metric, secant_pairs, smooth
 
 WD, ROWS, BATCH = 1e-3, 203, 20
 RNG = np.random.RandomState(0)
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 STANDARD = RNG.normal(size=(ROWS, 5)) + 0.5
 TURNED = STANDARD * np.logspace(0, -3, 5) @ np.linalg.qr(RNG.normal(size=(5, 5)))[0]
 FEATURES = {'units': STANDARD * np.logspace(-3, 3, 5), 'turned': TURNED, 'far': STANDARD + 100}
@@ -20,92 +21,30 @@ LABELS = (STANDARD @ RNG.normal(size=5) + RNG.logistic(size=ROWS) > 0).astype('f
 EXACT = {kind: rows.astype('float32').astype('float64') for kind, rows in FEATURES.items()}
 
 
-def optimum(rows, labels=LABELS, wd=WD, bias=True):
-    """Newton's method on the logistic loss with columns of one scale; return scores."""
-    lengths = np.append(np.sqrt((rows ** 2).mean(axis=0)), 1)
-    inputs = np.column_stack([rows, np.ones(len(rows))]) / lengths
-    inputs, lengths = (inputs, lengths) if bias else (inputs[:, :-1], lengths[:-1])
-    decay = wd / lengths ** 2 * np.append(np.ones(rows.shape[1]), 0)[:len(lengths)]
-    weights = np.zeros(len(lengths))
-    for _ in range(60):
-        chances = 1 / (1 + np.exp(-inputs @ weights))
-        hessian = (inputs.T * chances * (1 - chances)) @ inputs / len(rows) + np.diag(decay)
-        weights -= np.linalg.solve(hessian, inputs.T @ (chances - labels) / len(rows)
-                                   + decay * weights)
-    return inputs @ weights
+def problem_of(kind, **given):
+    return Problem('logistic', FEATURES[kind], LABELS, **{'wd': WD, 'batch': BATCH, **given})
 
 
-def assert_optimal(rows, weight, bias, expected):
-    scores = rows @ weight.asnumpy().ravel().astype('float64') + (
-        bias.asnumpy() if bias is not None else 0)
-    np.testing.assert_allclose(scores, expected, atol=2e-4 * np.abs(expected).max())
+def start(bias=0.):
+    return {'fc_weight': nd.zeros((1, 5)), 'fc_bias': nd.array([bias])}
 
 
-def iterator(kind, stype='default', dtype='float32', labels=LABELS):
-    return mx.io.NDArrayIter(nd.array(FEATURES[kind], dtype=dtype).tostype(stype), nd.array(
-        labels, dtype=dtype), BATCH, label_name='label')
-
-
-def module_of(kind, epochs=60, begin=0, loaded=None, momentum=None, tol=1e-6, **arguments):
-    kvstore = arguments.pop('kvstore', 'local')
-    data = mx.sym.Reshape(mx.sym.Variable('data'), shape=(0, -1))
-    output = mx.sym.FullyConnected(data, num_hidden=1, name='fc')
-    symbol = mx.sym.LogisticRegressionOutput(output, mx.sym.Variable('label'))
-    module = loaded or SVRGModule(symbol, label_names=('label',), update_freq=2, tol=tol,
-                                  **arguments)
-    module.fit(iterator(kind), eval_metric=[], optimizer='svrg_lbfgs', kvstore=kvstore,
-               initializer=mx.init.Zero(), begin_epoch=begin, num_epoch=epochs,
-               optimizer_params={'wd': WD, **({} if momentum is None else {'momentum': momentum})})
-    return module
-
-
-def weights_of(module):
-    params = module.get_params()[0]
-    return params['fc_weight'], params['fc_bias']
-
-
-def trainer_of(momentum=0.9, hybridizes=False, prefix='net_', tol=1e-6, context=mx.cpu(),
-               dtype='float32', **arguments):
-    net = gluon.nn.HybridSequential(prefix=prefix)
-    with net.name_scope():
-        net.add(gluon.nn.Flatten(), gluon.nn.Dense(1, in_units=5))
-    net.cast(dtype)
-    net.initialize(mx.init.Zero(), ctx=context)
-    net[1].bias.set_data(nd.array([0.1], dtype=dtype))  # where scores are 0 the loss has a kink
-    net[1].bias.wd_mult = 0
-    if hybridizes:
-        net.hybridize()
-    loss = gluon.loss.SigmoidBCELoss()
-    return net[1], SVRGTrainer(net.collect_params(), 'svrg_lbfgs', {'momentum': momentum, 'wd': WD},
-                               objective=lambda data, label: loss(net(data), label), tol=tol,
-                               **arguments)
-
-
-def train(trainer, kind, epochs=60, begin=0):
-    data = gluon.data.DataLoader(gluon.data.ArrayDataset(
-        FEATURES[kind].astype('float32'), LABELS), BATCH)
-    train_epochs(trainer, data, epochs, begin_epoch=begin)
+def assert_optimal(outputs, rows, wd=WD, bias=True):
+    expected = outputs_at_optimum('logistic', rows, LABELS[:len(rows)], wd, bias).ravel()
+    np.testing.assert_allclose(outputs.ravel(), expected, atol=2e-4 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize('kind', FEATURES)
-@pytest.mark.parametrize('given', [
-    {}, {'momentum': 0}, {'kvstore': None, 'store_snapshot_grads': 1 << 30},
-    {'context': TWO_DEVICES}], ids=str)
-def test_module_finds_the_optimum(kind, given):
-    module = module_of(kind, **given)
-    assert module.has_converged
-    assert_optimal(EXACT[kind], *weights_of(module), optimum(EXACT[kind]))
-
-
-@pytest.mark.parametrize('kind', FEATURES)
-@pytest.mark.parametrize('given', [
-    {}, {'momentum': 0}, {'hybridizes': True}, {'context': TWO_DEVICES}], ids=str)
-def test_gluon_finds_the_optimum(kind, given):
-    dense, trainer = trainer_of(**given)
-    train(trainer, kind)
-    assert trainer.has_converged
-    assert_optimal(EXACT[kind], dense.weight.data(mx.cpu(0)), dense.bias.data(mx.cpu(0)),
-                   optimum(EXACT[kind]))
+@pytest.mark.parametrize('front_end, given', [
+    *((by_module, given) for given in (
+        {}, {'params': {'momentum': 0}}, {'kvstore': None, 'store_snapshot_grads': 1 << 30},
+        {'context': TWO_DEVICES})),
+    *((by_gluon, {'start': start(0.1), **given}) for given in (  # at 0 the loss has a kink
+        {}, {'params': {'momentum': 0}}, {'hybridizes': True}, {'context': TWO_DEVICES}))], ids=str)
+def test_the_optimum_is_found(kind, front_end, given):
+    found = front_end(problem_of(kind), 60, 1e-6, **{'start': start(), **given})
+    assert found.by.has_converged
+    assert_optimal(EXACT[kind] @ found.weight.T + found.bias, EXACT[kind])
 
 
 def test_weights_that_explode_are_no_rounding():
@@ -117,12 +56,9 @@ def test_weights_that_explode_are_no_rounding():
             0.3, 1000) - 1, count - 1)] for count in (8, 15, 6))]).astype('float32')
     scores = (rows - rows.mean(axis=0)) / rows.std(axis=0).clip(1e-9) @ rng.normal(size=31) / 3
     labels = (scores + rng.logistic(size=1000) > 0).astype('float32')
-    module = SVRGModule(mx.sym.LogisticRegressionOutput(mx.sym.FullyConnected(
-        mx.sym.Variable('data'), num_hidden=1), mx.sym.Variable('label')),
-        label_names=('label',), update_freq=2)
-    module.fit(mx.io.NDArrayIter(rows, labels, 50, label_name='label'), eval_metric=[],
-               num_epoch=100, initializer=mx.init.Zero(), optimizer='svrg_lbfgs')
-    scores = optimum(rows.astype('float64'), labels, 1e-9)
+    module = by_module(Problem('logistic', rows, labels), tol=None,
+                       initializer=mx.init.Zero()).by
+    scores = outputs_at_optimum('logistic', rows.astype('float64'), labels, 1e-9)[:, 0]
     assert module.objective < (np.logaddexp(0, scores) - labels * scores).mean() + 1e-5
 
 
@@ -130,21 +66,12 @@ def test_weights_that_explode_are_no_rounding():
                                            ('default', 'default')])
 @pytest.mark.parametrize('has_bias', [False, True])
 def test_sparse_inputs_and_weights(stype, weight, has_bias):
-    scores = mx.sym.dot(mx.sym.Variable('data', stype=stype), mx.sym.Variable(
-        'weight', shape=(5, 1), stype=weight))
-    if has_bias:
-        scores = mx.sym.broadcast_add(scores, mx.sym.Variable('bias', shape=(1,)))
-    symbol = mx.sym.LogisticRegressionOutput(scores, mx.sym.Variable('label'))
-    module = SVRGModule(symbol, label_names=('label',), update_freq=2, tol=1e-6)
-    data = mx.io.NDArrayIter(nd.array(FEATURES['units']).tostype(stype), LABELS, BATCH,
-                             label_name='label', last_batch_handle='discard')
-    module.fit(data, eval_metric=[], num_epoch=100, initializer=mx.init.Zero(),
-               optimizer='svrg_lbfgs')
-    whole = FEATURES['units'].astype('float32').astype('float64')[:ROWS // BATCH * BATCH]
-    assert module.has_converged
-    params = module.get_params()[0]
-    assert_optimal(whole, params['weight'].tostype('default'), params.get('bias'),
-                   optimum(whole, LABELS[:len(whole)], 0, bias=has_bias))
+    problem = problem_of('units', wd=0, stype=stype, dot=True, weight_stype=weight, bias=has_bias)
+    found = by_module(problem, 100, 1e-6, initializer=mx.init.Zero(),
+                      data=problem.iterator(last_batch_handle='discard'))
+    whole = EXACT['units'][:ROWS // BATCH * BATCH]
+    assert found.by.has_converged
+    assert_optimal(whole @ found.weight.T + found.bias, whole, 0, has_bias)
 
 
 def test_float16_weights():
@@ -194,8 +121,9 @@ def test_buckets_have_the_columns_of_all():
     module.fit(Buckets(), eval_metric=[], num_epoch=60, initializer=mx.init.Zero(),
                optimizer='svrg_lbfgs')
     assert module.has_converged
+    weights = {name: value.asnumpy() for name, value in module.get_params()[0].items()}
     rows = EXACT['units'][:192]
-    assert_optimal(rows, *weights_of(module), optimum(rows, LABELS[:192], 0))
+    assert_optimal(rows @ weights['fc_weight'].T + weights['fc_bias'], rows, 0)
 
 
 def test_padding_and_fixed_weights_are_left_out():
@@ -236,11 +164,8 @@ def test_many_columns_have_the_diagonal(monkeypatch):
     monkeypatch.setattr(metric, 'COLUMNS', 256)
     rows = RNG.normal(size=(60, 300)) * 10. ** RNG.uniform(-2, 2, 300)
     targets = (rows / np.abs(rows).mean(axis=0)) @ RNG.normal(size=300)
-    output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
-    module = SVRGModule(mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label')),
-                        label_names=('label',), update_freq=2)
-    module.fit(mx.io.NDArrayIter(rows, targets, 20, label_name='label'), eval_metric=[],
-               optimizer='svrg_lbfgs', num_epoch=60, initializer=mx.init.Zero())
+    module = by_module(Problem('squares', rows, targets, batch=20), 60, None,
+                       initializer=mx.init.Zero()).by
     block, = module._optimizer.lr_scheduler.metric.blocks
     np.testing.assert_allclose(block.factor, 1 / np.float32(rows).std(axis=0), rtol=1e-5)
     assert module.objective < 1e-5 * (targets ** 2).mean() / 2
@@ -253,7 +178,7 @@ def test_a_network_too_large_for_pairs_has_no_metric(room, monkeypatch):
     output = mx.sym.FullyConnected(hidden, num_hidden=1, name='fc')
     module = SVRGModule(mx.sym.LogisticRegressionOutput(output, mx.sym.Variable('label')),
                         label_names=('label',), update_freq=1)
-    module.fit(iterator('turned'), eval_metric=[], optimizer='svrg_lbfgs', num_epoch=3,
+    module.fit(problem_of('turned').iterator(), eval_metric=[], optimizer='svrg_lbfgs', num_epoch=3,
                initializer=mx.init.Xavier())
     rule = module._optimizer.lr_scheduler
     assert (len(rule.metric.blocks), bool(len(rule.regime.pairs))) == (room > 100, room > 100)
@@ -264,16 +189,11 @@ def test_a_network_too_large_for_pairs_has_no_metric(room, monkeypatch):
 def test_the_norm_does_not_depend_on_the_units(monkeypatch, wd):
     """Each component is divided by the root of the mean square of its column, with the decay."""
     monkeypatch.setattr(smooth, '_JUMPS', 0)
-    output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
     for factor in 1, 1000:
         rows = (STANDARD * factor).astype('float32')
-        module = SVRGModule(mx.sym.LogisticRegressionOutput(output, mx.sym.Variable('label')),
-                            label_names=('label',), update_freq=2)
-        data = mx.io.NDArrayIter(rows, LABELS, BATCH, label_name='label')
-        module.bind(data.provide_data, data.provide_label)
-        module.init_params(mx.init.Zero())
-        module.init_optimizer(optimizer='svrg_lbfgs', optimizer_params={'wd': wd})
-        module.update_full_grads(data)
+        problem = Problem('logistic', rows, LABELS, wd, batch=BATCH)
+        module = by_module(problem, 0, None, initializer=mx.init.Zero()).by
+        module.update_full_grads(problem.iterator())
         error = (0.5 - LABELS) / ROWS
         scaled = error @ (rows / np.sqrt((rows.astype('f8') ** 2).mean(axis=0) + wd))
         np.testing.assert_allclose(module.gradient_norm, max(np.abs(scaled).max(),
@@ -281,24 +201,23 @@ def test_the_norm_does_not_depend_on_the_units(monkeypatch, wd):
 
 
 def test_a_second_fit_measures_other_data():
-    module = module_of('units', epochs=4, tol=None)
+    module = by_module(problem_of('units'), 4, None, start=start()).by
     for _ in range(2):
-        module_of('far', epochs=60, loaded=module)
+        module.fit(problem_of('far').iterator(), eval_metric=[], num_epoch=60)
     moments = module._optimizer.lr_scheduler.metric.blocks[0].moments
     np.testing.assert_allclose(moments.mean, EXACT['far'].mean(axis=0), rtol=1e-6)
-    assert_optimal(EXACT['far'], *weights_of(module), optimum(EXACT['far']))
+    weights = {name: value.asnumpy() for name, value in module.get_params()[0].items()}
+    assert_optimal(EXACT['far'] @ weights['fc_weight'].T.astype('f8') + weights['fc_bias'],
+                   EXACT['far'])
 
 
 def test_a_borrowed_optimizer_needs_the_same_parameters():
-    lender = module_of('units', epochs=2, tol=None, kvstore=None)
-    data, modules = mx.sym.Variable('data'), []
-    for name in 'fc', 'other':
-        output = mx.sym.FullyConnected(data, num_hidden=1, name=name)
-        module = SVRGModule(mx.sym.LogisticRegressionOutput(output, mx.sym.Variable('label')),
-                            label_names=('label',), update_freq=2)
+    lender = by_module(problem_of('units'), 2, None, kvstore=None).by
+    fits, other = problem_of('units'), problem_of('units', bias=False)
+    modules = [SVRGModule(each.symbol(), label_names=('label',)) for each in (fits, other)]
+    for module in modules:
         module.bind([('data', (BATCH, 5))], [('label', (BATCH,))])
         module.init_params()
-        modules.append(module)
     modules[0].borrow_optimizer(lender)
     assert modules[0].optimizer_initialized
     with pytest.raises(ValueError, match='shared_module must have the same parameters'):

@@ -45,6 +45,7 @@ class Problem:
     shuffle: bool = False
     stype: str = 'default'
     dot: bool = False
+    weight_stype: str = 'default'
 
     @property
     def outputs(self):
@@ -56,7 +57,7 @@ class Problem:
         data, label = mx.sym.Variable('data', stype=self.stype), mx.sym.Variable('label')
         if self.dot:
             scores = mx.sym.dot(data, mx.sym.Variable(
-                'fc_weight', shape=(self.rows.shape[1], self.outputs)))
+                'fc_weight', shape=(self.rows.shape[1], self.outputs), stype=self.weight_stype))
             if self.bias:
                 scores = mx.sym.broadcast_add(scores, mx.sym.Variable(
                     'fc_bias', shape=(self.outputs,)))
@@ -105,16 +106,18 @@ def by_module(problem, epochs=100, tol=1e-5, update_freq=2, optimizer='svrg_lbfg
     return Trained(module, weight, found.get('fc_bias', 0.))
 
 
-def net_of(problem, initializer, start=None):
+def net_of(problem, initializer, context=mx.cpu(), start=None, hybridizes=False):
     net = gluon.nn.HybridSequential(prefix='')
     net.add(gluon.nn.Flatten(), gluon.nn.Dense(
         problem.outputs, in_units=problem.rows.shape[1], use_bias=problem.bias, prefix='fc_'))
     net.cast(problem.dtype)
-    net.initialize(initializer)
+    net.initialize(initializer, ctx=context)
     for name, value in (start or {}).items():
         net.collect_params()[name].set_data(value)
     for name, param in net.collect_params().items():
         param.wd_mult = float(name == 'fc_weight')  # as in Module
+    if hybridizes:
+        net.hybridize()
     return net
 
 
@@ -132,8 +135,8 @@ def trained(trainer, net):
 
 def by_gluon(problem, epochs=100, tol=1e-5, update_freq=2, optimizer='svrg_lbfgs', params=(),
              proximal=None, data=None, initializer=mx.init.Uniform(0.01), start=None,
-             changed=lambda data: data, **settings):
-    net, loss = net_of(problem, initializer, start), LOSSES[problem.loss][1]
+             context=mx.cpu(), hybridizes=False, changed=lambda data: data, **settings):
+    net, loss = net_of(problem, initializer, context, start, hybridizes), LOSSES[problem.loss][1]
     trainer = trainer_of(problem, net, lambda data, label: loss(net(changed(data)), label), tol,
                          optimizer, params, proximal, **settings)
     train_epochs(trainer, data or problem.loader(), epochs, update_freq)

@@ -29,11 +29,12 @@ def mean_loss(loss, scores, targets):
     return ROWS[loss](scores[:, 0], targets)[0].mean()
 
 
-def outputs_at_optimum(loss, rows, targets, decay):
+def outputs_at_optimum(loss, rows, targets, decay, bias=True):
     """Return the outputs at the optimum of the mean loss, with a decay of all but the bias."""
-    deviation = rows.std(axis=0)
+    moved = rows - rows.mean(axis=0) * bias
+    deviation = np.sqrt((moved ** 2).mean(axis=0))
     deviation = np.where(deviation > 0, deviation, 1.)
-    inputs = np.column_stack([(rows - rows.mean(axis=0)) / deviation, np.ones(len(rows))])
+    inputs = np.column_stack([moved / deviation, np.full(len(rows), float(bias))])
     decays = np.append(decay / deviation ** 2, 0)
     outputs = int(targets.max()) + 1 if loss == 'softmax' else 1
     weights = np.zeros((outputs, inputs.shape[1]))
