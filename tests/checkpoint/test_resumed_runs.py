@@ -256,6 +256,7 @@ def test_states_that_were_not_saved_cannot_be_loaded(prefix):
     assert bound(load(prefix, 1, False), problem)._snapshot.is_active
 
 
+@pytest.mark.filterwarnings('ignore:with kvstore=None each of the 2 devices')
 def test_different_shares_are_saved_again_under_another_kvstore(prefix):
     problem = Problem(rows=40)
     module = train(problem, problem.module(5, context=TWO_DEVICES), 0, 1, kvstore=None)

@@ -16,13 +16,20 @@ OPTIMIZER = {'wd': 1e-3}
 EPOCHS = 16
 
 
+def make_too_large(rule, epoch, batch=0):
+    """Make the rate so large in one epoch that training goes back."""
+    if (epoch, batch) == (2, 0):
+        rule.rate *= 1000
+
+
 def iterator():
     return mx.io.NDArrayIter(ROWS, LABELS, 10, label_name='label')
 
 
-def fit(module, begin, end, **kwargs):
+def fit(module, begin, end, callback=None, **kwargs):
     module.fit(iterator(), eval_metric=[], begin_epoch=begin, num_epoch=end, optimizer='svrg_lbfgs',
-               optimizer_params=OPTIMIZER, initializer=mx.init.Zero(), **kwargs)
+               optimizer_params=OPTIMIZER, initializer=mx.init.Zero(),
+               batch_end_callback=callback, **kwargs)
     return [value.asnumpy() for value in module.get_params()[0].values()]
 
 
@@ -31,6 +38,10 @@ def new_module(contexts=mx.cpu(), proximal=None):
     symbol = mx.sym.LogisticRegressionOutput(scores, mx.sym.Variable('label'))
     return SVRGModule(symbol, label_names=('label',), update_freq=1, context=contexts,
                       proximal=proximal)
+
+
+def too_large(module):
+    return lambda param: make_too_large(module._optimizer.lr_scheduler, param.epoch, param.nbatch)
 
 
 def assert_same(found, expected):
@@ -44,14 +55,14 @@ def assert_same(found, expected):
 def test_module_resumed_after_each_epoch(tmp_path, contexts, proximal):
     prefix = str(tmp_path / 'model')
     module, pairs = new_module(contexts, proximal), []
-    expected = fit(module, 0, EPOCHS, epoch_end_callback=[
+    expected = fit(module, 0, EPOCHS, too_large(module), epoch_end_callback=[
         mx.callback.module_checkpoint(module, prefix, 1, True),
         lambda *_: pairs.append(len(module._optimizer.lr_scheduler.regime.pairs))])
     rule = module._optimizer.lr_scheduler
     assert (rule.num_rollbacks or proximal) and max(pairs) >= 2  # otherwise nothing is tested
     for stop in range(1, len(pairs)):
         resumed = SVRGModule.load(prefix, stop, True, label_names=('label',), context=contexts)
-        assert_same(fit(resumed, stop, EPOCHS), expected)
+        assert_same(fit(resumed, stop, EPOCHS, too_large(resumed)), expected)
         other = resumed._optimizer.lr_scheduler
         assert (other.num_rollbacks, other.rate, other.gamma) == (
             rule.num_rollbacks, rule.rate, rule.gamma)
@@ -87,6 +98,7 @@ def test_trainer_resumed_after_each_epoch(tmp_path, proximal):
 
     def train(net, trainer, begin, saves=False):
         for epoch, batches in enumerate(trainer.epochs(data, EPOCHS, 1, begin_epoch=begin), begin):
+            make_too_large(trainer._optimizer.lr_scheduler, epoch)
             for rows, labels in batches:
                 trainer.backward(rows, labels)
                 trainer.step(len(rows))

@@ -90,7 +90,7 @@ def train(epochs, rule=None):
             if rule:
                 rule.precondition(model, svrg, gradients, model.weights, 1 / len(rows))
             weight = model.weights['w'][0]
-            decay = 0 if rule else WD  # which directions have
+            decay = 0 if rule and rule.preconditions else WD  # which the gradient has
             weight -= (rule(None) if rule else RATE) * (
                 gradients['w'][0] / len(rows) + decay * weight)
             svrg.end_step()

@@ -95,7 +95,7 @@ def test_fit_ends_on_the_bits_of_a_plain_loop(contexts, update_freq):
 
 @pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
 def test_tol_ends_fit_with_the_epoch_of_the_plain_loop(contexts):
-    fitted, looped = (Training(contexts, with_rule=True, tol=1e-2) for _ in range(2))
+    fitted, looped = (Training(contexts, with_rule=True, tol=1e-4) for _ in range(2))
     fitted.fit(200)
     looped.loop(200)
     assert fitted.trainer.has_converged and 2 < looped.epochs < 200

@@ -206,7 +206,7 @@ ROWS = {
     'data empty': (full_grads(Data()), ValueError, 'train_data must yield at least one row'),
     'data of padding': (full_grads(Data(batch((10, 4), pad=10))), ValueError, 'at least one row'),
     'data raises': (full_grads(Data(GOOD, raises=OSError('disk'))), OSError, 'disk'),
-    'data of none': (full_grads(Data(None)), AttributeError, "'NoneType' .* 'data'"),
+    'data of none': (full_grads(Data(None)), ValueError, 'must yield at least one row'),
     'data other width': (full_grads(Data(GOOD, batch((10, 5)))), ValueError,
                          r"train_data .*\(10, 4\).*\(10, 5\)"),
     'data inputs extra': (full_grads(Data(batch((10, 4), (10, 4)))), ValueError,
