@@ -40,7 +40,7 @@ def assert_optimal(outputs, rows, wd=WD, bias=True):
         {}, {'params': {'momentum': 0}}, {'kvstore': None, 'store_snapshot_grads': 1 << 30},
         {'context': TWO_DEVICES})),
     *((by_gluon, {'start': start(0.1), **given}) for given in (  # at 0 the loss has a kink
-        {}, {'params': {'momentum': 0}}, {'hybridizes': True}, {'context': TWO_DEVICES}))], ids=str)
+        {}, {'params': {'momentum': 0}}, {'hybridizes': True}, {'context': TWO_DEVICES}))])
 def test_the_optimum_is_found(kind, front_end, given):
     found = front_end(problem_of(kind), 60, 1e-6, **{'start': start(), **given})
     assert found.by.has_converged
