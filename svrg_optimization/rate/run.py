@@ -121,7 +121,8 @@ class Run:
         svrg, trained = self._svrg, self._trained
         training, tol = svrg.training, svrg.settings.tol
         result, first = training.result, training.first_result
-        reason = result.reason or ('diverged' if result.objective is not None
+        reason = result.reason or ('diverged' if training.is_repeatable is not False
+                                   and result.objective is not None
                                    and result.objective > first.objective
                                    and result.norm > _WORSE * first.norm else 'epochs used up')
         words = REASONS[reason] % {
