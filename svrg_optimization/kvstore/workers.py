@@ -10,7 +10,12 @@ from ..core.arrays import dtype_of_sum, summed
 from ..core.front_end import Workers
 from ..core.full_gradient import share_out
 from ..data.iterators import rewind_for_pass
-from ..mxnet_repair.kvstore import number_of_first_key, prepare_exit, warn_of_rounding
+from ..mxnet_repair.kvstore import (
+    number_of_first_key,
+    prepare_exit,
+    raise_updater_error,
+    warn_of_rounding,
+)
 from .keys import NumberedKeys
 from .kinds import has_servers, is_asynchronous, is_distributed, is_synchronous
 
@@ -41,6 +46,8 @@ def create_keys(kvstore, keys, arrays, created=()):
               for name, key in keys.full.items() if name in arrays}
     if is_distributed(kvstore):
         values[keys.gathered] = _row_of_this_worker(kvstore, ()) + 1 / 3  # which float32 rounds
+    else:
+        values[keys.first] = nd.zeros((2,))  # for `compresses`
     values = {key: value for key, value in values.items() if key not in created}
     if values:
         kvstore.init(list(values), list(values.values()))
@@ -50,12 +57,18 @@ def create_keys(kvstore, keys, arrays, created=()):
 
 
 class OverDevices(Workers):
-    """Devices of this process. No KVStore sums, as it may compress what is pushed."""
+    """Devices of this process, summed by a KVStore if one is given with its keys."""
+
+    def __init__(self, kvstore=None, keys=None):
+        self._kvstore, self._keys = kvstore, keys
 
     def sum(self, total):
         """Give each device its share of the sum over all of them."""
-        if total.shares_differ:
-            for name, arrays in total.by_parameter().items():
+        values = total.by_parameter()
+        if self._kvstore is not None:
+            exchange(self._kvstore, self._keys, total.shares, values)
+        elif total.shares_differ:
+            for name, arrays in values.items():
                 whole = summed(arrays)
                 share_out(total.shares, name, [whole.as_in_context(each.context)
                                                for each in arrays])
@@ -177,6 +190,7 @@ def allreduce(kvstore, values):
     """
     for priority, (key, arrays) in enumerate(values.items()):
         kvstore.push(key, arrays, priority=-priority)
+    raise_updater_error(kvstore)
     if is_asynchronous(kvstore):
         wait_for_all_workers(kvstore)
     for priority, (key, arrays) in enumerate(values.items()):

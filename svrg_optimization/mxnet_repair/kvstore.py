@@ -14,6 +14,7 @@ import re
 import sys
 import weakref
 
+import numpy as np
 from mxnet import kv as kv_of_mxnet
 from mxnet import ndarray as nd
 from mxnet.base import MXNetError, _notify_shutdown, py_str
@@ -114,6 +115,19 @@ def warn_of_rounding(kvstore, key, value):
     if (stored == rounded).min().asscalar():
         warn('the servers of %r make float32 of float64 values: start them where this package is '
              'installed, on Linux' % kvstore.type)
+
+
+# Compression can be switched on at any time, and no function tells whether it is on.
+
+def compresses(kvstore, key, contexts):
+    """Tell whether a KVStore of this process changes what is pushed to a key of two numbers."""
+    if 'device' not in kvstore.type:  # only these compress
+        return False
+    pushed = np.array([2.0 ** -10, 2.0 ** -11], np.float32)  # not both can be the threshold
+    values = [nd.array(pushed, ctx=context) for context in contexts]
+    kvstore.push(key, values)
+    kvstore.pull(key, out=values)
+    return bool((values[0].asnumpy() != len(contexts) * pushed).any())
 
 
 # A worker that ends waits for all others, even after an exception. It also drops pushes that are

@@ -164,6 +164,35 @@ def test_without_a_loss_there_is_no_full_gradient_and_steps_are_plain(symbol, me
                                    rtol=1e-5)
 
 
+def test_control_c_in_the_updater_of_a_kvstore_leaves_the_snapshot_whole(monkeypatch):
+    """MXNet swallows it there, and goes on without the value that was pushed."""
+    problem, calls = Problem('perceptron', rows=40), []
+    module = problem.bound(context=TWO_DEVICES)
+    module.init_optimizer(kvstore='local', optimizer_params=SETTINGS)
+    module.update_full_grads(problem.iterator())
+    update = type(module._optimizer).update_multi_precision
+
+    def interrupted(optimizer, index, *args):
+        calls.append(index)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        update(optimizer, index, *args)
+
+    svrg = problem.svrg()
+    svrg.take_snapshot()
+    svrg.weights = {name: value + 0.5 for name, value in problem.weights.items()}
+    module.set_params({name: mx.nd.array(value) for name, value in svrg.weights.items()}, {})
+    monkeypatch.setattr(type(module._optimizer), 'update_multi_precision', interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        module.update_full_grads(problem.iterator())
+    assert module._snapshot.is_active
+    problem.assert_weights(module._mod_aux, svrg.snapshot, 1e-7)
+    problem.assert_full_gradient(module, svrg.full_gradient)
+    module.update_full_grads(problem.iterator())
+    svrg.take_snapshot()
+    problem.assert_full_gradient(module, svrg.full_gradient)
+
+
 class Broken(mx.lr_scheduler.LRScheduler):
     """A schedule that fails at one update."""
 
