@@ -34,7 +34,7 @@ def change(before, now, move, regime, largest, slowdown):
     | what is known | change |
     |---|---|
     | no gradient, or the earlier point is outside of bounds | inf; -inf |
-    | no objective | :math:`g'^T s`, an upper bound if it is convex |
+    | no objective | :math:`(g + g')^T s / 2` |
     | a difference that is more than rounding or chance | the difference |
     | one that may be chance, as with Dropout | 0 |
     | one within rounding | the same, within the bounds :math:`g^T s` and :math:`g'^T s` |
@@ -65,7 +65,7 @@ def change(before, now, move, regime, largest, slowdown):
         return math.inf
     difference = now.objective - before.objective
     if math.isnan(difference):
-        return move.along + penalty
+        return move.along - move.product / 2 + penalty
     size = max(abs(before.objective), abs(now.objective))
     if regime.has_noise and abs(difference) <= _CHANCE * slowdown * size:
         return 0.

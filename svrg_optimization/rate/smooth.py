@@ -43,6 +43,11 @@ class Move(NamedTuple):
         """List the numbers."""
         return list(self[2:])
 
+    @property
+    def is_past(self):
+        """Whether it has gone past the lowest point of its line: a constant fits its slopes."""
+        return self.along * (self.along - self.product) < 0
+
     def explains(self, difference, slack, rounding):
         """Tell whether the gradients explain by how much the objective has changed.
 

@@ -215,9 +215,9 @@ class SnapshotRule(LRScheduler):
             self.num_rollbacks += not has_jumped
         elif math.isfinite(now.objective):
             self.largest = max(self.largest, abs(now.objective))
-        # By far, where the objective is not known it is not asked.
-        fails_by_far = rolls_back and not has_noise and not (
-            changed <= _FAR * max(self.largest, abs(former.objective + former.penalty)))
+        # Where the objective is not known, beside what the slope has promised.
+        fails_by_far = rolls_back and not has_noise and not (changed <= _FAR * np.nanmax(
+            [self.largest, abs(former.objective + former.penalty), move.product - move.along]))
         if fails_by_far:
             regime.forget()
         elif steps:
@@ -271,7 +271,7 @@ class SnapshotRule(LRScheduler):
                     metric.push(way * (-size / length))))
                 move = Move.between(metric, there, here)
                 *numbers, is_unlike = workers.allreduce_max([
-                    *move.numbers(), not move.explains(
+                    *move.numbers(), first is None and move.is_past or not move.explains(
                         here.objective - there.objective, slack, ROUNDING * np.finfo(
                             self.regime.dtype).eps * abs(here.objective))])
                 first = first or Move(*move[:2], *numbers)

@@ -307,8 +307,11 @@ def test_what_a_softmax_does_not_see_does_not_drift(front_end, tol):
     assert by.result.norm < 1e-5 and (by.has_converged or tol < TOL)
 
 
-def test_a_loss_that_is_not_the_integral_of_its_gradient_is_not_compared():
-    targets = (NORMAL[:, :3] + RNG.gumbel(size=(1000, 3))).argmax(axis=1)
+@pytest.mark.parametrize('seed', [0, 100, 105])
+def test_a_loss_that_is_not_the_integral_of_its_gradient_is_not_compared(seed):
+    """With two of these seeds the first move goes past the lowest point, where a constant fits."""
+    noise = np.random.RandomState(seed).gumbel(size=(1000, 3))
+    targets = (NORMAL[:, :3] + noise).argmax(axis=1)
     fc = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
     label = mx.sym.Variable('label')
     chosen = mx.sym.sum(mx.sym.softmax(fc) * mx.sym.one_hot(label, 3), axis=1)

@@ -30,8 +30,9 @@ def found(before, now, move=MOVE, largest=0., slowdown=1., **regime):
     (point(1), point(2), 1), (point(1), point(2, 0.5), 1.5), (point(1, 0.5), point(2), 0.5),
     (point(1), point(2, gradient=math.nan), math.inf), (point(1), point(math.inf), math.inf),
     (point(1, math.inf), point(2), -math.inf),
-    # The slope after it, where the objective is not known:
-    (point(math.nan), point(math.nan), -2e-9), (point(math.nan), point(math.nan, 0.5), 0.5 - 2e-9)])
+    # The mean slope, where the objective is not known:
+    (point(math.nan), point(math.nan), -2.5e-9),
+    (point(math.nan), point(math.nan, 0.5), 0.5 - 2.5e-9)])
 def test_it_is_the_difference_where_that_is_known(before, now, expected):
     assert found(before, now) == pytest.approx(expected, abs=1e-15)
 
