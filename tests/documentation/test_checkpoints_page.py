@@ -37,7 +37,7 @@ def in_cluster(script):
 
 def blocks_before(call):
     """Return the page's blocks of Python that define what this call begins to use."""
-    return [block.split('%s(3)' % call)[0] for block in re.findall(
+    return [re.split(r'^%s\(\d' % call, block, flags=re.MULTILINE)[0] for block in re.findall(
         r'^```python\n(.*?)^```', PAGE.read_text(encoding='utf-8'), re.MULTILINE | re.DOTALL)]
 
 
