@@ -93,11 +93,12 @@ class MeanGradient:
 
     def point(self, metric, full_gradient, weights):
         """Return the Point of a snapshot, as vectors of a Metric. Arguments as for `gradient`."""
-        totals = full_gradient.totals()
+        # Without the rounding of what the loss does not see.
+        slopes = metric.seen_by_loss(metric.vector(full_gradient.totals()))
         vector = metric.vector({name: dense(weights[name][0]) for name in metric.shapes})
         decays = metric.vector({name: np.full(shape, self.decays[name])
                                 for name, shape in metric.shapes.items()})
-        gradient = self._scale_of(full_gradient) * metric.vector(totals) + decays * vector
+        gradient = self._scale_of(full_gradient) * slopes + decays * vector
         return Point(vector, gradient, self.smooth_objective(full_gradient, weights),
                      self.penalty(weights), self.per_row(full_gradient), full_gradient.rows)
 

@@ -152,7 +152,12 @@ class Smooth(Regime):
             _STABLE * (1 + momentum) / (1 + 2 * momentum) / batches)
 
     def way(self, point):
-        """Return the way from a Point to the optimum as H has it, in the variables; its end."""
-        gradient = self.metric.pull(point.gradient)
-        way = -self.pairs.times(gradient) if self.pairs.gamma else gradient * math.nan
-        return way, point.weights + self.metric.push(way)
+        """Return the way from a Point to the optimum as H has it, in the variables; its end.
+
+        Of what the loss does not see a decay leaves nothing.
+        """
+        metric, variables = self.metric, self.metric.whiten(point.weights)
+        gradient = metric.seen_by_loss(metric.pull(point.gradient))
+        way = (metric.seen_by_loss(variables - self.pairs.times(gradient)) - variables
+               if self.pairs.gamma else gradient * math.nan)
+        return way, point.weights + metric.push(way)

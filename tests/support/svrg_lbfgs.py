@@ -92,7 +92,29 @@ class SvrgLbfgs:
                 matrix[np.ix_(row, row)] = np.diag(np.diag(block - means)) + means
         return matrix
 
-    def direction(self, gradient):
+    def unseen(self, at):
+        """Return what all classes have in common, which a softmax does not see."""
+        result = {name: 0 * value for name, value in self.weights.items()}
+        if self.network is oracle.softmax_regression and 'fc_weight' in self.names:
+            weights = self.by_name(at)
+            result['fc_weight'] += weights['fc_weight'].mean(axis=0)
+            places = self.by_name(self.multiplier)
+            if 'fc_bias' in self.names and (
+                    places['fc_bias'] == places['fc_weight'][:, 0]).all():
+                result['fc_bias'] += weights['fc_bias'].mean()
+        return self.vector(result)
+
+    def direction(self, gradient, at):
+        """Return the way by L-BFGS, but of what a softmax does not see all that has a decay."""
+        found = self.by_two_loops(gradient - self.unseen(gradient))
+        unseen = self.by_name(self.unseen(at))
+        if not self.by_name(self.decay).get('fc_bias', np.zeros(1)).any():
+            unseen['fc_bias'] = 0 * unseen['fc_bias']
+            if self.unseen(np.ones_like(at)).sum() > self.weights['fc_weight'].size:  # joined
+                unseen['fc_bias'] -= unseen['fc_weight'] @ self.features.mean(axis=0)
+        return found - self.unseen(found) + self.vector(unseen) * (self.wd > 0)
+
+    def by_two_loops(self, gradient):
         """Return L-BFGS by its two loops, of the weights divided by the root of the multipliers."""
         root = np.sqrt(self.multiplier)
         q, found = root * gradient, []
@@ -121,7 +143,7 @@ class SvrgLbfgs:
         has_failed, reach = self.measure_gradient(batches), 1.
         for _ in range(0 if has_failed else self.jumps):
             at, full, _ = self.previous
-            self.weights = self.by_name(at - reach * self.direction(full))
+            self.weights = self.by_name(at - reach * self.direction(full, at))
             self.velocity = 0.
             if not self.measure_gradient(batches, has_jumped=True):
                 reach = 1.
