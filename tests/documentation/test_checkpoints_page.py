@@ -135,7 +135,8 @@ def test_once_more_after_convergence_changes_nothing(tmp_path):
 @pytest.mark.skipif(MPIRUN is None, reason="needs Open MPI's mpirun")
 def test_it_goes_on_in_a_cluster(tmp_path):
     script = of_module(tmp_path / 'train.py', in_cluster)
-    start = [MPIRUN, '-np', '4', '--host', 'localhost:4', sys.executable, *ROLE]
+    start = [MPIRUN, '-np', '4', '--host', 'localhost:4', '--bind-to', 'none', sys.executable,
+             *ROLE]
     folder = tmp_path / 'cluster'
     first = run(folder, script, 1, start)
     assert [epoch for epoch, _ in first] == [0, 0] and first[0] == first[1]

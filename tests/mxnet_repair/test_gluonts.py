@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings('ignore'), pytest.mar
 
 
 @pytest.mark.parametrize('name, epochs, options', [
-    ('SimpleFeedForwardEstimator', 8, {}),
+    ('SimpleFeedForwardEstimator', 16, {}),
     ('DeepAREstimator', 10, {'freq': 'h', 'num_layers': 1, 'num_cells': 32, 'dropout_rate': 0})])
 def test_a_model_learns_the_season_of_a_series(name, epochs, options):
     reason = 'without GluonTS: make gluonts installs it'
