@@ -82,8 +82,6 @@ def _by_place(values):
 def _load_scheduler(optimizer, saved, proximal, ours):
     """Let an optimizer's scheduler go on; `ours` maps former names of parameters to others."""
     scheduler, rule = optimizer.lr_scheduler, rule_of(optimizer)
-    if rule:
-        rule.reset()
     if not (scheduler and saved):
         return
     if saved['class'] != type(scheduler).__name__:
