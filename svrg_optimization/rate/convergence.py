@@ -202,10 +202,17 @@ class Way:
             return True
         self._svrg.training.checks += 1
         there = self._measured(again, workers)
+        rounding = _LENGTH * self.rounding * (self._steepest() or 1.)
         is_other, = workers.allreduce_max([np.linalg.norm(
             self._metric.pull(there.gradient - self.point.gradient)) > _OTHER * np.linalg.norm(
-                self._metric.pull(self.point.gradient)) + _LENGTH * self.rounding])
+                self._metric.pull(self.point.gradient)) + rounding])
         return not is_other
+
+    def _steepest(self):
+        """Return the largest curvature that pairs have, None if it is not known."""
+        rule = self._trained.rule
+        return self._svrg.snapshot.curvature if rule is None else max([
+            1 / (rule.regime.pairs.gamma or math.inf), *rule.regime.pairs.squares()])
 
     def _measured(self, a_pass, workers, move=None):
         """Return the Point that a pass finds at the snapshot, or at a move from it."""
@@ -246,9 +253,7 @@ class Way:
         if is_random and self._has_kink(way, math.sqrt(move.square), a_pass.again(), workers):
             training.is_stuck = True
             return False
-        largest = self._svrg.snapshot.curvature if rule is None else max([
-            1 / (rule.regime.pairs.gamma or math.inf), *rule.regime.pairs.squares()])
-        if not move.square <= _STEEPEST * (largest or math.inf) * move.product:
+        if not move.square <= _STEEPEST * (self._steepest() or math.inf) * move.product:
             training.noisy += 1
             return False
         if rule is not None:

@@ -215,8 +215,9 @@ def test_a_layer_that_a_user_sets_is_not_taken_back(name, without_jumps):
 
 
 @pytest.mark.parametrize('num_epoch, contexts', [(3, None), (60, None), (60, TWO_DEVICES)])
-def test_epochs_take_the_snapshots_and_end(num_epoch, contexts, caplog):
+def test_epochs_take_the_snapshots_and_end(num_epoch, contexts, caplog, monkeypatch):
     """As the loop by hand: to the bit."""
+    monkeypatch.setattr(smooth, '_JUMPS', num_epoch // 60)  # with more three epochs converge
     def trained(epochs):
         problem = Blocks('softmax', rows=40)
         net = problem.net(contexts or mx.cpu())
