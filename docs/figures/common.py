@@ -105,15 +105,16 @@ def train(problem, rate, passes, update_freq=None, batch_size=16, after_batch=No
                                    label_name='label')
     if update_freq is None:
         module = mx.mod.Module(problem.symbol(), label_names=('label',))
-        cost = [1] * passes
     else:
         module = SVRGModule(problem.symbol(), label_names=('label',), update_freq=update_freq)
-        cost = [2 + (epoch % update_freq == 0) for epoch in range(passes)]
-    passes_after = [total for total in np.cumsum(cost).tolist() if total <= passes]
+    passes_after = [0]
     excesses = [problem.loss(np.zeros(problem.features.shape[1])) - problem.optimum]
 
     def after_epoch(epoch, symbol, arg_params, aux_params):
-        excesses.append(problem.loss(weight_of(module)) - problem.optimum)
+        taken = epoch + 1 if update_freq is None else gradient_passes(module, epoch + 1)
+        if taken <= passes:
+            passes_after.append(taken)
+            excesses.append(problem.loss(weight_of(module)) - problem.optimum)
 
     def call_after_batch(param):
         if after_batch is not None:
@@ -123,9 +124,17 @@ def train(problem, rate, passes, update_freq=None, batch_size=16, after_batch=No
     params = {'learning_rate': rate} if rate else {}
     module.fit(train_data, eval_metric=[], optimizer='sgd' if rate else 'svrg_lbfgs',
                optimizer_params={**params, 'wd': L2}, initializer=mx.init.Zero(),
-               num_epoch=len(passes_after), batch_end_callback=call_after_batch,
-               epoch_end_callback=after_epoch)
-    return [0, *passes_after][:len(excesses)], excesses  # a rule may end at the precision's floor
+               num_epoch=passes if update_freq is None else passes // 2,
+               batch_end_callback=call_after_batch, epoch_end_callback=after_epoch)
+    return passes_after, excesses
+
+
+def gradient_passes(trained, epochs):
+    """Return how many gradients a row SVRG has computed after some epochs, two in each.
+
+    Each snapshot, jump and check computes one more.
+    """
+    return 2 * epochs + trained.result.passes - trained.result.epochs
 
 
 def arguments(script, passes, **options):

@@ -8,7 +8,7 @@ import logging
 
 import mxnet as mx
 import numpy as np
-from common import L2, NEUTRAL, SVRG, arguments, pyplot, save
+from common import L2, NEUTRAL, SVRG, arguments, gradient_passes, pyplot, save
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 from sklearn.datasets import load_digits
@@ -57,20 +57,20 @@ class Classes:
         module = SVRGModule(mx.sym.SoftmaxOutput(scores, name='softmax'), update_freq=2)
         points = []
 
-        def record(weights):
+        def record(weights, passes):
             weight, bias = (weights['fc_' + name].asnumpy().astype(float)
                             for name in ('weight', 'bias'))
-            points.append((5 * len(points),
-                           self.objective(weight, bias) - self.optimum,
+            points.append((passes, self.objective(weight, bias) - self.optimum,
                            max(np.abs(part).max() for part in self.gradient(weight, bias))))
 
         params = {'momentum': MOMENTUM, 'wd': L2, **({'learning_rate': rate} if rate else {})}
         zeros = (self.one_hot.shape[1], self.features.shape[1])
-        record({'fc_weight': mx.nd.zeros(zeros), 'fc_bias': mx.nd.zeros(zeros[0])})
+        record({'fc_weight': mx.nd.zeros(zeros), 'fc_bias': mx.nd.zeros(zeros[0])}, 0)
         module.fit(train_data, eval_metric=[], optimizer='nag' if rate else 'svrg_lbfgs',
                    optimizer_params=params,
                    initializer=mx.init.Zero(), num_epoch=2 * (passes // 5), epoch_end_callback=(
-                       lambda epoch, _, weights, __: epoch % 2 and record(weights)))
+                       lambda epoch, _, weights, __: epoch % 2 and record(
+                           weights, gradient_passes(module, epoch + 1))))
         return np.array(points).T
 
 

@@ -4,7 +4,7 @@ import logging
 
 import mxnet as mx
 import numpy as np
-from common import NEUTRAL, SGD, SVRG, arguments, axes_of_excess, save
+from common import NEUTRAL, SGD, SVRG, arguments, axes_of_excess, gradient_passes, save
 from scipy.optimize import minimize
 from scipy.special import expit
 
@@ -35,42 +35,42 @@ class Raw:
         scores = rows @ weight
         return (np.logaddexp(0, scores) - self.labels * scores).mean()
 
-    def train(self, rows, rate, epochs):
-        """Return the objective minus the optimum at the start and after each epoch."""
+    def train(self, rows, rate, most):
+        """Return passes, and the objective minus the optimum, at the start and after epochs."""
         np.random.seed(0)
         score = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, no_bias=True,
                                       name='fc')
         module = SVRGModule(mx.sym.LogisticRegressionOutput(score, mx.sym.Variable('label')),
                             label_names=('label',), update_freq=2)
-        values = [self.objective(np.zeros(FEATURES), rows) - self.optimum]
+        passes, values = [0], [self.objective(np.zeros(FEATURES), rows) - self.optimum]
 
-        def record(_, __, weights, ___):
+        def record(epoch, _, weights, __):
             weight = weights['fc_weight'].asnumpy().ravel().astype(float)
-            values.append(self.objective(weight, rows) - self.optimum)
+            taken = gradient_passes(module, epoch + 1)
+            if taken <= most:
+                passes.append(taken)
+                values.append(self.objective(weight, rows) - self.optimum)
 
         module.fit(mx.io.NDArrayIter(rows.astype('float32'), self.labels.astype('float32'),
                                      BATCH_SIZE, shuffle=True, label_name='label'),
-                   eval_metric=[], initializer=mx.init.Zero(), num_epoch=epochs,
+                   eval_metric=[], initializer=mx.init.Zero(), num_epoch=most // 2,
                    optimizer='nag' if rate else 'svrg_lbfgs', epoch_end_callback=record,
                    optimizer_params={'momentum': 0.9, **(
                        {'learning_rate': rate} if rate else {})})
-        return values
+        return passes, values
 
 
 def main():
     args = arguments(__file__, passes=60)
     logging.disable(logging.WARNING)
     problem = Raw()
-    cost = np.cumsum([0] + [2 + (epoch % 2 == 0) for epoch in range(args.passes)])
-    passes = cost[cost <= args.passes]
     figure, (axes,) = axes_of_excess('Logistic regression, columns of scales from 0.001 to 1000')
     for rows, rate, color, style, label in (
             (problem.rows, RATE, SGD, '-', 'raw columns, the rate %g' % RATE),
             (problem.rows, None, SVRG, '-', 'raw columns, svrg_lbfgs'),
             (problem.standard, None, NEUTRAL, '--', 'scaled columns, svrg_lbfgs')):
-        values = problem.train(rows, rate, len(passes) - 1)  # it may end at the floor
-        axes.plot(passes[:len(values)], values, color=color, linestyle=style, linewidth=2,
-                  label=label)
+        axes.plot(*problem.train(rows, rate, args.passes), color=color, linestyle=style,
+                  linewidth=2, label=label)
     axes.legend()
     save(figure, args.output)
 

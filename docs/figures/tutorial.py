@@ -4,7 +4,7 @@ import logging
 
 import mxnet as mx
 import numpy as np
-from common import NEUTRAL, SGD, SVRG, arguments, pyplot, save
+from common import NEUTRAL, SGD, SVRG, arguments, gradient_passes, pyplot, save
 from mxnet import gluon
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
@@ -36,48 +36,48 @@ def main():
     def module(made, optimizer, **params):
         np.random.seed(0)
         score = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
-        trained, values = made(mx.sym.LogisticRegressionOutput(
+        trained, points = made(mx.sym.LogisticRegressionOutput(
             score, mx.sym.Variable('softmax_label'))), []
         trained.fit(mx.io.NDArrayIter(rows, labels, BATCH_SIZE, shuffle=True), eval_metric=[],
-                    initializer=mx.init.Zero(), num_epoch=epochs[made is mx.mod.Module],
+                    initializer=mx.init.Zero(), num_epoch=args.passes,
                     optimizer_params={'momentum': 0.9, 'wd': wd, **params}, optimizer=optimizer,
-                    epoch_end_callback=lambda _, __, weights, ___: values.append(
-                        above(weights['fc_weight'], weights['fc_bias'])))
-        return values
+                    epoch_end_callback=lambda epoch, _, weights, __: points.append((
+                        epoch + 1 if made is mx.mod.Module else gradient_passes(
+                            trained, epoch + 1), above(weights['fc_weight'], weights['fc_bias']))))
+        return np.array(points).T
 
     def block():
         np.random.seed(0)
         mx.random.seed(0)
-        net, loss, values = gluon.nn.Dense(1, in_units=30), gluon.loss.SigmoidBCELoss(), []
+        net, loss, points = gluon.nn.Dense(1, in_units=30), gluon.loss.SigmoidBCELoss(), []
         net.initialize()
         net.bias.wd_mult = 0
         batches = gluon.data.DataLoader(
             gluon.data.ArrayDataset(rows, labels.reshape(-1, 1)), BATCH_SIZE, shuffle=True)
         trainer = SVRGTrainer(net.collect_params(), 'svrg_lbfgs', {'wd': wd},
             objective=lambda data, label: loss(net(data), label))
-        for batches_of_epoch in trainer.epochs(batches, epochs[0], update_freq=2):
+        for epoch, batches_of_epoch in enumerate(
+                trainer.epochs(batches, args.passes, update_freq=2), 1):
             for data, label in batches_of_epoch:
                 trainer.backward(data, label)
                 trainer.step(len(data))
-            values.append(above(net.weight.data(), net.bias.data()))
-        return values
+            points.append((gradient_passes(trainer, epoch),
+                           above(net.weight.data(), net.bias.data())))
+        return np.array(points).T
 
-    # Two passes an epoch and one a snapshot.
-    passes = np.cumsum([2 + (epoch % 2 == 0) for epoch in range(args.passes)])
-    passes = passes[passes <= args.passes]
-    epochs = len(passes), args.passes  # of SVRG, of SGD
     figure, axes = pyplot.subplots(figsize=(7, 4))
-    for values, style in (
+    for points, style in (
             (module(lambda symbol: SVRGModule(symbol, update_freq=2), 'svrg_lbfgs'),
              {'color': SVRG, 'linewidth': 2.5, 'label': 'SVRGModule'}),
             (block(), {'color': NEUTRAL, 'linestyle': '--', 'label': 'SVRGTrainer'})):
-        axes.semilogy(passes[:len(values)], values, **style)  # they may end at the floor
+        axes.semilogy(*points, **style)
     rates = 3.0 ** np.arange(-6, 2)
     curves = {rate: module(mx.mod.Module, 'nag', learning_rate=rate) for rate in rates}
-    best = min(rates, key=lambda rate: np.mean(curves[rate][-10:]))
-    axes.semilogy(range(1, args.passes + 1), curves[best], color=SGD,
+    best = min(rates, key=lambda rate: np.mean(curves[rate][1][-10:]))
+    axes.semilogy(*curves[best], color=SGD,
                   label='SGD, the best of %d rates: %.2g' % (len(rates), best))
     axes.set_ylim(1e-9, 1)
+    axes.set_xlim(0, args.passes)
     axes.set_xlabel('gradient passes over the data')
     axes.set_ylabel('objective minus optimum')
     axes.grid(True, which='major', alpha=0.3)
