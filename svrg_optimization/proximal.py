@@ -100,8 +100,12 @@ class Box(ProximalOperator):
 
     def prox(self, weight, step_size):
         """Clip a weight in place; see `ProximalOperator.prox`."""
-        if (self.low, self.high) != (-math.inf, math.inf):
-            weight.clip(self.low, self.high, out=weight)
+        self.proximal_point(weight, step_size, nd).copyto(weight)
+
+    def proximal_point(self, weight, step_size, library):
+        """Return what `prox` makes of a weight, of MXNet's `nd` or of NumPy as the library."""
+        is_bound = (self.low, self.high) != (-math.inf, math.inf)
+        return library.clip(weight, self.low, self.high) if is_bound else weight
 
     def value(self, weight):
         """Return 0 if the bounds hold for the whole weight, infinity otherwise."""
@@ -148,9 +152,13 @@ class L1(Box):
 
     def prox(self, weight, step_size):
         """Soft-threshold a weight in place; see `ProximalOperator.prox`."""
-        threshold = step_size * self.strength
-        nd.elemwise_add(nd.maximum(weight, threshold), nd.minimum(weight, -threshold), out=weight)
         super().prox(weight, step_size)
+
+    def proximal_point(self, weight, step_size, library):
+        """Return what `prox` makes of a weight; see `Box.proximal_point`."""
+        threshold = step_size * self.strength
+        return super().proximal_point(library.maximum(weight, threshold) + library.minimum(
+            weight, -threshold), step_size, library)
 
     def value(self, weight):
         """Return the strength times the sum of the absolute values, or infinity."""
@@ -206,15 +214,23 @@ class GroupLasso(ProximalOperator):
 
     def prox(self, weight, step_size):
         """Shorten each group of a weight in place; see `ProximalOperator.prox`."""
+        self.proximal_point(weight, step_size, nd).copyto(weight)
+
+    def proximal_point(self, weight, step_size, library):
+        """Return what `prox` makes of a weight; see `Box.proximal_point`."""
         threshold = step_size * self.strength
-        Box(self.low).prox(weight, step_size)
-        weight *= 1 - threshold / nd.maximum(self._norms(weight), nd.maximum(threshold, _SMALLEST))
+        weight = Box(self.low).proximal_point(weight, step_size, library)
+        return weight * (1 - threshold / library.maximum(
+            self._norms(weight), library.maximum(threshold, _SMALLEST)))
 
     def value(self, weight):
         """Return the strength times the sum of the norms of the groups."""
         return self.strength * _sum(self._norms(_float64(weight))) + Box(self.low).value(weight)
 
     def _norms(self, weight):
+        if isinstance(weight, np.ndarray):
+            others = tuple(np.delete(np.arange(weight.ndim), self.axis))
+            return np.sqrt(np.square(weight).sum(axis=others, keepdims=True))
         return weight.square().sum(axis=self.axis, exclude=True, keepdims=True).sqrt()
 
 

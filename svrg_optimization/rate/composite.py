@@ -83,7 +83,7 @@ class Composite(Regime):
     def _minimum(self, point):
         # About the means of the columns the biases are variables of their own, which the
         # operators leave alone.
-        metric, inverse_times = self.metric, self.pairs.inverse_times
+        metric, inverse_times = self.metric, self.pairs.inverse()
         about = Metric(metric.shapes, metric.multipliers,
                        [block.about_zero() for block in metric.blocks])
         begin, slope = metric.whiten(point.weights), metric.pull(point.gradient)
@@ -130,9 +130,10 @@ class Composite(Regime):
     def _proximal_step(self, about, stepped, step):
         arrays, steps = about.arrays(stepped), about.arrays(step)
         for name, operator in self.proximal.items():
-            if name in arrays:
-                array, size = mx.nd.array(arrays[name], dtype='float64'), steps[name]
-                operator.prox(array, mx.nd.array(size, dtype='float64') if is_ours(operator)
-                              else float(size.max()))
+            if name in arrays and is_ours(operator):
+                arrays[name] = operator.proximal_point(arrays[name], steps[name], np)
+            elif name in arrays:
+                array = mx.nd.array(arrays[name], dtype='float64')
+                operator.prox(array, float(steps[name].max()))
                 arrays[name] = array.asnumpy()
         return about.vector(arrays)

@@ -77,8 +77,8 @@ class SecantPairs:
             vector = vector + (part - change @ vector) * move
         return vector
 
-    def inverse_times(self, vector):
-        r"""Return the inverse of H times a vector, in the compact form of [2]_.
+    def inverse(self):
+        r"""Return the function that multiplies a vector by the inverse of H, in the form of [2]_.
 
         .. math:: H^{-1} = \frac{1}{\gamma} I - \begin{bmatrix} S / \gamma \\ Y \end{bmatrix}^T
                   \begin{bmatrix} S S^T / \gamma & L \\ L^T & -I \end{bmatrix}^{-1}
@@ -89,4 +89,5 @@ class SecantPairs:
         lower = np.tril(self.moves @ self.changes.T, -1)
         middle = np.block([[self.moves @ self.moves.T / self.gamma, lower],
                            [lower.T, -np.eye(len(self))]])
-        return vector / self.gamma - np.linalg.solve(middle, rows @ vector) @ rows
+        solved, gamma = np.linalg.solve(middle, rows), self.gamma
+        return lambda vector: vector / gamma - (rows @ vector) @ solved

@@ -38,7 +38,7 @@ def test_the_matrix_is_that_of_bfgs(number):
     assert len(pairs) == len(kept)
     np.testing.assert_allclose(pairs.times(vector), np.linalg.solve(hessian, vector),
                                rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(pairs.inverse_times(vector), hessian @ vector,
+    np.testing.assert_allclose(pairs.inverse()(vector), hessian @ vector,
                                rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(pairs.squares(), [y @ y / (s @ y) for s, y in kept], rtol=1e-9)
 
@@ -52,7 +52,7 @@ def test_pairs_written_in_other_variables_are_pairs_of_these():
     s, y = expected[-1]
     np.testing.assert_allclose(pairs.gamma, s @ y / (y @ y), rtol=1e-9)
     vector = RNG.normal(size=SIZE)
-    np.testing.assert_allclose(pairs.inverse_times(vector), hessian_of_bfgs(
+    np.testing.assert_allclose(pairs.inverse()(vector), hessian_of_bfgs(
         expected, pairs.gamma) @ vector, rtol=1e-8, atol=1e-8)
 
 
@@ -67,7 +67,7 @@ def test_a_large_model_keeps_fewer_pairs(monkeypatch):
     assert [room_for(size) for size in (6, 12, 62, 63, 0)] == [10, 5, 1, 0, 0]
     few, none = pairs_of(14), SecantPairs(63)
     vector = RNG.normal(size=SIZE)
-    np.testing.assert_allclose(few.inverse_times(vector), hessian_of_bfgs(
+    np.testing.assert_allclose(few.inverse()(vector), hessian_of_bfgs(
         PAIRS[-5:], 0.3) @ vector, rtol=1e-9)
     none.add(np.ones(63), np.ones(63))
     assert not len(none)
