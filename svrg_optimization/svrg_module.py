@@ -502,7 +502,7 @@ class SVRGModule(Module):
         self._svrg.step = Step(data_batch, is_training, stage=BEGUN)
         if self._unchecked is not None and is_training:
             train_data, self._unchecked = self._unchecked, None
-            if was_changed_after(train_data, data_batch):
+            if was_changed_after(train_data, self._pass_of_loop[-1], data_batch):
                 self._svrg.warn_once(CHANGED % ('train_data', 'symbol'), 'changed')
 
     def predict(self, eval_data, *args, **kwargs):

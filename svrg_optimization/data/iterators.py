@@ -59,15 +59,16 @@ def was_read_at_its_end(train_data, end):
     return isinstance(train_data, NDArrayIter) and train_data.cursor > end
 
 
-def was_changed_after(train_data, batch):
+def was_changed_after(train_data, end, batch):
     """Tell whether a batch has other values than an NDArrayIter has at its place, or one before.
 
-    A loop may read one batch ahead. Of other iterators it is not known.
+    A loop may read one batch ahead. Of other iterators it is not known. Where it still stands at
+    the `end` of a pass, the loop reads other data.
     """
     if (type(train_data) is not NDArrayIter or isinstance(batch, list) or batch.pad
             or train_data.layout.find('N') != 0
             or train_data.last_batch_handle == 'roll_over'
-            or not 0 <= train_data.cursor < train_data.num_data):  # the loop reads others
+            or train_data.cursor == end or not 0 <= train_data.cursor < train_data.num_data):
         return False
     size, given = train_data.batch_size, [*batch.data, *labels_of(batch)]
     places = [begin for begin in (train_data.cursor, train_data.cursor - size)

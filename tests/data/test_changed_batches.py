@@ -60,3 +60,13 @@ def test_batches_that_are_changed_within_the_loop_are_told_once(front_end, shuff
                     trainer.step(10)
     told = [str(each.message) for each in told if 'the loop has changed' in str(each.message)]
     assert len(told) == is_told
+
+
+def test_a_loop_may_read_other_data_than_a_sampled_pass():
+    problem = Blocks('linear_regression', rows=40)
+    module, of_passes = problem.bound(full_grad_batches=2), problem.iterator(shuffle=True)
+    module.init_optimizer()
+    for batch in problem.iterator(shuffle=True):
+        module.update_full_grads(of_passes)
+        module.forward_backward(batch)
+        module.update()
