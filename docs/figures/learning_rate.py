@@ -123,7 +123,7 @@ def main():
         below.set_ylim(1e-7, 1)
         below.set_xlabel('gradient passes over the data')
         below.set_xlim(-5, 114)
-    panels[0][0].legend(fontsize=8, loc='lower left')
+    panels[0][0].legend(fontsize=8, loc='lower right')
     panels[0][0].set_ylabel('objective minus optimum')
     panels[1][0].set_ylabel('largest component of the gradient')
     figure.suptitle('Softmax regression, SVRG with nag of 0.9: no rate given, and a grid of rates',
