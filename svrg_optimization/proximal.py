@@ -13,6 +13,7 @@ from mxnet import ndarray as nd
 from mxnet import optimizer as opt
 
 from ._argument_checks import checked_number
+from .core.arrays import as_float32
 from .svrg_optimizer import class_name_and_arguments
 
 __all__ = ['L1', 'GroupLasso', 'Box', 'ProximalOperator']
@@ -100,12 +101,15 @@ class Box(ProximalOperator):
 
     def prox(self, weight, step_size):
         """Clip a weight in place; see `ProximalOperator.prox`."""
-        self.proximal_point(weight, step_size, nd).copyto(weight)
+        _replace(weight, Box.proximal_point(self, weight, step_size, nd))
 
     def proximal_point(self, weight, step_size, library):
-        """Return what `prox` makes of a weight, of MXNet's `nd` or of NumPy as the library."""
+        """Return what `prox` makes of a weight, maybe the weight itself.
+
+        The `library` is ``mxnet.nd`` for an NDArray, and NumPy for an array of its own.
+        """
         is_bound = (self.low, self.high) != (-math.inf, math.inf)
-        return library.clip(weight, self.low, self.high) if is_bound else weight
+        return library.clip(weight, *as_float32([self.low, self.high])) if is_bound else weight
 
     def value(self, weight):
         """Return 0 if the bounds hold for the whole weight, infinity otherwise."""
@@ -152,7 +156,7 @@ class L1(Box):
 
     def prox(self, weight, step_size):
         """Soft-threshold a weight in place; see `ProximalOperator.prox`."""
-        super().prox(weight, step_size)
+        _replace(weight, L1.proximal_point(self, weight, step_size, nd))
 
     def proximal_point(self, weight, step_size, library):
         """Return what `prox` makes of a weight; see `Box.proximal_point`."""
@@ -214,7 +218,7 @@ class GroupLasso(ProximalOperator):
 
     def prox(self, weight, step_size):
         """Shorten each group of a weight in place; see `ProximalOperator.prox`."""
-        self.proximal_point(weight, step_size, nd).copyto(weight)
+        _replace(weight, GroupLasso.proximal_point(self, weight, step_size, nd))
 
     def proximal_point(self, weight, step_size, library):
         """Return what `prox` makes of a weight; see `Box.proximal_point`."""
@@ -232,6 +236,11 @@ class GroupLasso(ProximalOperator):
             others = tuple(np.delete(np.arange(weight.ndim), self.axis))
             return np.sqrt(np.square(weight).sum(axis=others, keepdims=True))
         return weight.square().sum(axis=self.axis, exclude=True, keepdims=True).sqrt()
+
+
+def _replace(weight, found):
+    if found is not weight:
+        found.copyto(weight)
 
 
 def _checked_strength(value):

@@ -144,3 +144,15 @@ def test_numbers_of_numpy_become_pythons():
     for operator in operators:
         assert {type(value) for value in vars(operator).values()} <= {int, float}
     assert repr(operators[2]) == 'GroupLasso(strength=1.0, axis=1, low=-inf)'
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'float64'])
+@pytest.mark.parametrize('operator', [
+    Box(), Box(0, 0.7), Box(-0.01), L1(0.3), L1(0.3, high=0.9), GroupLasso(0.5, 0),
+    GroupLasso(0.5, -1, low=0)], ids=repr)
+def test_numpy_gives_the_same_point(operator, dtype):
+    weight = np.random.RandomState(0).normal(size=(3, 4)).astype(dtype)
+    found, array = operator.proximal_point(weight, 0.4, np), mx.nd.array(weight, dtype=dtype)
+    operator.prox(array, 0.4)
+    np.testing.assert_allclose(found, array.asnumpy(), rtol=10 * np.finfo(dtype).eps)
+    assert math.isfinite(operator.value(mx.nd.array(found, dtype=dtype)))
