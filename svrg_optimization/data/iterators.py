@@ -62,8 +62,8 @@ def was_read_at_its_end(train_data, end):
 def was_changed_after(train_data, end, batch):
     """Tell whether a batch has other values than an NDArrayIter has at its place, or one before.
 
-    A loop may read one batch ahead. Of other iterators it is not known. Where it still stands at
-    the `end` of a pass, the loop reads other data.
+    A loop may read one batch ahead. Of other iterators it is not known. Where the iterator still
+    stands at the `end` of a pass, the loop may read other data.
     """
     if (type(train_data) is not NDArrayIter or isinstance(batch, list) or batch.pad
             or train_data.layout.find('N') != 0

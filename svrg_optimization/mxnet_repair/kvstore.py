@@ -126,6 +126,7 @@ def compresses(kvstore, key, contexts):
     pushed = np.array([2.0 ** -10, 2.0 ** -11], np.float32)  # not both can be the threshold
     values = [nd.array(pushed, ctx=context) for context in contexts]
     kvstore.push(key, values)
+    raise_updater_error(kvstore)
     kvstore.pull(key, out=values)
     return bool((values[0].asnumpy() != len(contexts) * pushed).any())
 
