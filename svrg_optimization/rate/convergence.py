@@ -65,34 +65,7 @@ def _take(svrg, trained, a_pass, workers):
     if not math.isfinite(norm):
         reason = 'not finite'
     elif tol is not None or rule is not None:
-        way = Way(svrg, trained)
-        far, = workers.allreduce_max([way.distance])
-        training.only_grows = way.only_grows
-        comes_closer = not rolled_back and far < snapshot.distance / 2
-        snapshot.num_stays = 0 if comes_closer else snapshot.num_stays + 1
-        snapshot.distance = min(far, snapshot.distance)
-        stays = snapshot.num_stays >= _SEVERAL
-        floor = way.rounding * (
-            _FLOOR_OF_NO_STEP if training.is_stuck else _FLOOR_OF_MANY
-            if snapshot.num_stays >= _MANY else _FLOOR_OF_SEVERAL if stays else _FLOOR)
-        is_far, is_above, is_other = workers.allreduce_max([
-            way.only_grows or not way.distance <= (1. if stays else _CLOSE) * (tol or 0.),
-            not way.length <= min(floor, way.most), leaves_out_other_rows(a_pass.train_data)])
-        if is_other:
-            training.is_repeatable = False
-        if not (is_far or rolled_back):
-            reason = 'converged'
-        elif not is_above and snapshot.num_stays:
-            reason = 'at the floor'
-        if training.is_repeatable is False or reason and not way.is_confirmed(
-                a_pass, workers, max((tol or 0.) * way.size, floor)):
-            reason = None
-        # At a floor gamma may be of noise, which a small move does not show.
-        asks = training.is_repeatable is None and reason == 'at the floor'
-        if training.is_repeatable is not False and (
-                asks or tol is not None and snapshot.num_stays in _ASKED):
-            training.is_repeatable = way.is_found_again(a_pass, workers)
-            reason = reason if training.is_repeatable else None
+        far, reason = _found(svrg, trained, a_pass, workers, rolled_back)
     if reason is None and training.is_repeatable is not False:
         reason = 'rolled back' if rolled_back else 'no step' if training.is_stuck else None
     training.result = Result(
@@ -102,6 +75,40 @@ def _take(svrg, trained, a_pass, workers):
     training.first_result = training.first_result or training.result
     snapshot.has_converged = training.result.has_converged
     return training.result
+
+
+def _found(svrg, trained, a_pass, workers, rolled_back):
+    """Return the distance, and 'converged' or 'at the floor' if another pass confirms it."""
+    snapshot, training, tol = svrg.snapshot, svrg.training, svrg.settings.tol
+    way, reason = Way(svrg, trained), None
+    far, = workers.allreduce_max([way.distance])
+    training.only_grows = way.only_grows
+    comes_closer = not rolled_back and far < snapshot.distance / 2
+    snapshot.num_stays = 0 if comes_closer else snapshot.num_stays + 1
+    snapshot.distance = min(far, snapshot.distance)
+    stays = snapshot.num_stays >= _SEVERAL
+    floor = way.rounding * (
+        _FLOOR_OF_NO_STEP if training.is_stuck else _FLOOR_OF_MANY
+        if snapshot.num_stays >= _MANY else _FLOOR_OF_SEVERAL if stays else _FLOOR)
+    is_far, is_above, is_other = workers.allreduce_max([
+        way.only_grows or not way.distance <= (1. if stays else _CLOSE) * (tol or 0.),
+        not way.length <= min(floor, way.most), leaves_out_other_rows(a_pass.train_data)])
+    if is_other:
+        training.is_repeatable = False
+    if training.is_repeatable is False:
+        return far, None
+    if not (is_far or rolled_back):
+        reason = 'converged'
+    elif not is_above and snapshot.num_stays:
+        reason = 'at the floor'
+    if reason and not way.is_confirmed(a_pass, workers, max((tol or 0.) * way.size, floor)):
+        reason = None
+    # At a floor gamma may be of noise, which a small move does not show.
+    asks = training.is_repeatable is None and reason == 'at the floor'
+    if asks or tol is not None and snapshot.num_stays in _ASKED:
+        training.is_repeatable = way.is_found_again(a_pass, workers)
+        reason = reason if training.is_repeatable else None
+    return far, reason
 
 
 def learn_curvature(svrg, mean_gradient, before):
@@ -153,6 +160,7 @@ class Way:
 
     def __init__(self, svrg, trained):
         self._svrg, self._trained, rule = svrg, trained, trained.rule
+        self._changed = 0.
         mean_gradient = trained.mean_gradient()
         self._proximal, weights = bool(mean_gradient.proximal), svrg.reference.weights()
         self._metric = metric = rule.metric if rule else _identity(svrg, mean_gradient)
@@ -196,20 +204,23 @@ class Way:
                                and _FLATTEST_TAIL * rest <= slope <= _STEEPEST_TAIL * rest)
 
     def is_found_again(self, a_pass, workers):
-        """Tell whether another pass finds the same gradient, if the data can be read again."""
+        """Tell whether another pass finds the same gradient, if the data can be read again.
+
+        If it was confirmed, it must differ by less than half of what the small move has changed.
+        """
         again = a_pass.again()
         if again is None:
             return True
         self._svrg.training.checks += 1
         there = self._measured(again, workers)
-        rounding = _LENGTH * self.rounding * (self._steepest() or 1.)
-        is_other, = workers.allreduce_max([np.linalg.norm(
-            self._metric.pull(there.gradient - self.point.gradient)) > _OTHER * np.linalg.norm(
-                self._metric.pull(self.point.gradient)) + rounding])
+        most = self._changed / 2 or _OTHER * np.linalg.norm(self._metric.pull(
+            self.point.gradient)) + _LENGTH * self.rounding * (self._steepest() or 1.)
+        is_other, = workers.allreduce_max([not np.linalg.norm(self._metric.pull(
+            there.gradient - self.point.gradient)) <= most])
         return not is_other
 
     def _steepest(self):
-        """Return the largest curvature that pairs have, None if it is not known."""
+        """Return the largest curvature that pairs have, 0 or None if it is not known."""
         rule = self._trained.rule
         return self._svrg.snapshot.curvature if rule is None else max([
             1 / (rule.regime.pairs.gamma or math.inf), *rule.regime.pairs.squares()])
@@ -250,7 +261,8 @@ class Way:
             np.linalg.norm(self._way if self._proximal else slope * move.length / move.product)
             if move.product > 0 else math.inf)])
         move = Move(*move[:2], *numbers)
-        if is_random and self._has_kink(way, math.sqrt(move.square), a_pass.again(), workers):
+        self._changed = math.sqrt(move.square)
+        if is_random and self._has_kink(way, self._changed, a_pass.again(), workers):
             training.is_stuck = True
             return False
         if not move.square <= _STEEPEST * (self._steepest() or math.inf) * move.product:

@@ -136,11 +136,14 @@ class Block:
         That of M, the bias last.
     is_invariant : bool
         Whether the loss does not see what all outputs have in common, as with a softmax.
+    steepest : float
+        Norm of the largest gradient so far, of which that is known.
     """
 
-    def __init__(self, names, axis, moments, decays, dtype, is_invariant=False):
+    def __init__(self, names, axis, moments, decays, dtype, is_invariant=False, steepest=0.):
         self.names, self.axis, self.moments = tuple(names), axis, moments
-        self.decays, self.dtype, self.is_invariant = decays, dtype, is_invariant
+        self.decays, self.dtype = decays, dtype
+        self.is_invariant, self.steepest = is_invariant, steepest
         mean, spread = moments
         outer, is_full = (np.outer, True) if spread.ndim == 2 else (np.multiply, False)
         # About 0 without a bias. A decayed bias does not follow the mean all the way.
@@ -361,7 +364,8 @@ class Metric:
         if after == [block.decays for block in self.blocks]:
             return self
         return Metric(self.shapes, self.multipliers, [
-            Block(block.names, block.axis, block.moments, new, block.dtype, block.is_invariant)
+            Block(block.names, block.axis, block.moments, new, block.dtype, block.is_invariant,
+                  block.steepest)
             for block, new in zip(self.blocks, after)])
 
     def state(self):
@@ -369,7 +373,8 @@ class Metric:
         return {'shapes': [[name, list(shape)] for name, shape in self.shapes.items()],
                 'multipliers': self.multipliers,
                 'blocks': [[list(block.names), block.axis, *block.moments, block.decays,
-                            block.dtype, block.is_invariant] for block in self.blocks]}
+                            block.dtype, block.is_invariant, block.steepest]
+                           for block in self.blocks]}
 
     @classmethod
     def from_state(cls, state, names):
@@ -382,14 +387,17 @@ class Metric:
                    [Block(list(map(new, of_block)), axis, Moments(mean, spread), *others)
                     for of_block, axis, mean, spread, *others in state['blocks']])
 
-    def find_invariant(self, gradient):
-        """Find the blocks of several outputs whose loss gradients add up to 0."""
-        pulled = self.pull(gradient)
-        for block in self.blocks:
-            numbers = np.column_stack(self._rows(block, pulled))
-            if len(numbers) > 1:
-                block.is_invariant = bool(np.linalg.norm(numbers.sum(axis=0)) <= (
-                    _INVARIANT * np.finfo(block.dtype).eps * np.linalg.norm(numbers)))
+    def find_invariant(self, gradient, is_first):
+        """Find the blocks of several outputs whose loss gradients always add up to 0."""
+        for block in self.blocks if np.isfinite(gradient).all() else ():
+            numbers = np.column_stack([part for part in block.pull(
+                *self._rows(block, gradient)) if part is not None])
+            block.steepest = max(block.steepest, float(np.linalg.norm(numbers)))
+            sums_up = block.steepest > 0 and np.linalg.norm(numbers.sum(axis=0)) <= (
+                _INVARIANT * np.finfo(block.dtype).eps * block.steepest)
+            # With a decay of the bias alone, both are not separate.
+            block.is_invariant = bool(sums_up and (is_first or block.is_invariant) and (
+                len(numbers) > 1 and (block.decays[0] or not sum(block.decays))))
 
     def spread(self, weights, about_zero=False):
         """Return the norm of u without biases: in a block that of the outputs about their mean.

@@ -65,14 +65,14 @@ def change(before, now, move, regime, largest, slowdown):
         return math.inf
     difference = now.objective - before.objective
     if math.isnan(difference):
-        return move.along - move.product / 2 + penalty
+        return (move.before + move.after) / 2 + penalty
     size = max(abs(before.objective), abs(now.objective))
     if regime.has_noise and abs(difference) <= _CHANCE * slowdown * size:
         return 0.
     if abs(difference + penalty) <= ROUNDING * np.finfo(regime.dtype).eps * max(size, largest):
         if regime.residual is not None:
-            difference = move.along - move.product / 2 + penalty
+            difference = (move.before + move.after) / 2 + penalty
             is_rounding = abs(difference) <= ROUNDING * np.finfo(float).eps * abs(before.penalty)
             return regime.residual(now) - regime.residual(before) if is_rounding else difference
-        difference = min(max(difference, move.along - move.product), move.along)
+        difference = min(max(difference, move.before), move.after)
     return difference + penalty

@@ -89,5 +89,5 @@ class SecantPairs:
         lower = np.tril(self.moves @ self.changes.T, -1)
         middle = np.block([[self.moves @ self.moves.T / self.gamma, lower],
                            [lower.T, -np.eye(len(self))]])
-        solved, gamma = np.linalg.solve(middle, rows), self.gamma
-        return lambda vector: vector / gamma - (rows @ vector) @ solved
+        middle, gamma = np.linalg.inv(middle), self.gamma
+        return lambda vector: vector / gamma - rows.T @ (middle @ (rows @ vector))

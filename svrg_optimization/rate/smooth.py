@@ -16,10 +16,11 @@ _LONGER = 10.  # by which gamma grows along a move without curvature; less after
 
 
 class Move(NamedTuple):
-    r"""A move s of the variables, with the change y of the gradient.
+    r"""A move s of the variables, with the change y of the gradient, where the loss sees them.
 
-    The numbers are :math:`s^T s`, :math:`s^T y`, :math:`y^T y`, and :math:`g'^T s` and the length
-    of g' with the gradient after it. Workers agree on them.
+    The numbers are :math:`s^T s`, :math:`s^T y` and :math:`y^T y`; of the whole move
+    :math:`g^T s` and :math:`g'^T s` with the gradients before and after it; and the length of g'.
+    Workers agree on them.
     """
 
     move: np.ndarray = np.zeros(0)
@@ -27,17 +28,19 @@ class Move(NamedTuple):
     length: float = 0.
     product: float = 0.
     square: float = 0.
-    along: float = 0.
+    before: float = 0.
+    after: float = 0.
     slope: float = 0.
 
     @classmethod
     def between(cls, metric, before, now):
         """Return the Move from one Point to another."""
-        move, gradient = metric.whiten(now.weights - before.weights), metric.pull(now.gradient)
-        change = metric.pull(now.gradient - before.gradient)
-        return cls(move, change, float(move @ move), float(move @ change),
-                   float(change @ change), float(move @ gradient),
-                   float(np.linalg.norm(gradient)))
+        whole = metric.whiten(now.weights - before.weights)
+        slopes = [metric.pull(each.gradient) for each in (before, now)]
+        move = metric.seen_by_loss(whole)
+        change = metric.seen_by_loss(metric.pull(now.gradient - before.gradient))
+        return cls(move, change, float(move @ move), float(move @ change), float(change @ change),
+                   *(float(whole @ slope) for slope in slopes), float(np.linalg.norm(slopes[1])))
 
     def numbers(self):
         """List the numbers."""
@@ -46,7 +49,7 @@ class Move(NamedTuple):
     @property
     def is_past(self):
         """Whether it has gone past the lowest point of its line: a constant fits its slopes."""
-        return self.along * (self.along - self.product) < 0
+        return self.before * self.after < 0
 
     def explains(self, difference, slack, rounding):
         """Tell whether the gradients explain by how much the objective has changed.
@@ -54,7 +57,7 @@ class Move(NamedTuple):
         For a convex one that lies between both slopes, for others nearly so after a short move.
         The `slack` is relative to the slopes. If the change is not known, nothing speaks against.
         """
-        slopes = self.along - self.product, self.along
+        slopes = self.before, self.after
         slack = slack * max(map(abs, slopes)) + rounding
         return not (difference < min(slopes) - slack or difference > max(slopes) + slack)
 
@@ -158,6 +161,6 @@ class Smooth(Regime):
         """
         metric, variables = self.metric, self.metric.whiten(point.weights)
         gradient = metric.seen_by_loss(metric.pull(point.gradient))
-        way = (metric.seen_by_loss(variables - self.pairs.times(gradient)) - variables
-               if self.pairs.gamma else gradient * math.nan)
+        way = -self.pairs.times(gradient) if self.pairs.gamma else gradient * math.nan
+        way = metric.seen_by_loss(way) - (variables - metric.seen_by_loss(variables))
         return way, point.weights + metric.push(way)

@@ -152,6 +152,9 @@ class SnapshotRule(LRScheduler):
                 not is_fresh and before is not None and (before.steps > 0 or has_jumped)))
             if is_fresh:
                 self._begin(svrg, mean_gradient, shapes, multipliers, moments.of_all(workers))
+            if mean_gradient.is_smooth:  # an operator sees each weight
+                self.metric.find_invariant(self.metric.vector(
+                    svrg.snapshot.full_gradient.totals()), is_fresh)
             return self._learn(svrg, trained, None if is_fresh else before, sample, workers,
                                has_jumped)
         except BaseException:
@@ -174,8 +177,6 @@ class SnapshotRule(LRScheduler):
         if not (is_whole or has_room and mean_gradient.is_smooth and not is_random):
             blocks = []
         metric = Metric(shapes, multipliers, blocks)
-        if mean_gradient.is_smooth:  # an operator sees each weight
-            metric.find_invariant(metric.vector(full_gradient.totals()))
         if not mean_gradient.is_smooth:
             self.regime = Composite(metric, dtype, mean_gradient.proximal, has_room)
         elif is_random or not (has_room or blocks):
@@ -215,9 +216,9 @@ class SnapshotRule(LRScheduler):
             self.num_rollbacks += not has_jumped
         elif math.isfinite(now.objective):
             self.largest = max(self.largest, abs(now.objective))
-        # Where the objective is not known, beside what the slope has promised.
-        fails_by_far = rolls_back and not has_noise and not (changed <= _FAR * np.nanmax(
-            [self.largest, abs(former.objective + former.penalty), move.product - move.along]))
+        fails_by_far = rolls_back and not has_noise and not (changed <= _FAR * (
+            max(self.largest, abs(former.objective + former.penalty))
+            if math.isfinite(former.objective) else abs(move.before)))  # what the slope promised
         if fails_by_far:
             regime.forget()
         elif steps:
@@ -282,7 +283,7 @@ class SnapshotRule(LRScheduler):
         if not self._has_values:
             svrg.warn_once('the loss is not the function whose gradient is computed, as with '
                            'BlockGrad or an operator of your own: whether a step has made it '
-                           'larger is not asked')
+                           'larger is told by the slopes along it')
         return first or Move()
 
     def _measure(self, svrg, trained):

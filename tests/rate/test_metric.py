@@ -179,7 +179,7 @@ def test_what_a_softmax_does_not_see_is_left_out_unless_it_is_decayed(is_softmax
         return metric.vector({'weight': weight if axis else weight.T, 'bias': bias,
                               'other': np.ones((2, 2))})
 
-    metric.find_invariant(vector(errors.T @ ROWS / 50, errors.mean(axis=0)))
+    metric.find_invariant(vector(errors.T @ ROWS / 50, errors.mean(axis=0)), is_first=True)
     assert metric.blocks[0].is_invariant == is_softmax
     weight, bias = RNG.normal(size=(OUTPUTS, 4)), RNG.normal(size=OUTPUTS)
     shared = weight + RNG.normal(size=4), bias + 7
@@ -188,6 +188,22 @@ def test_what_a_softmax_does_not_see_is_left_out_unless_it_is_decayed(is_softmax
         assert bool(np.abs(seen['weight']).max() > 1e-9) == bool(decays[0] or not is_softmax)
         if len(decays) == 2:
             assert bool(np.abs(seen['bias']).max() > 1e-9) == bool(decays[1] or not is_softmax)
+
+
+def test_an_invariant_is_none_of_chance():
+    """Later gradients show it, however small the first; a gradient of 0 shows nothing."""
+    metric, gradient = metric_of(block_of(ROWS, (0., 0.))), np.arange(OUTPUTS) - (OUTPUTS - 1) / 2
+    of_all, zero = (metric.vector({'weight': np.outer(each, np.ones(4)), 'bias': each,
+                                   'other': np.ones((2, 2))}) for each in (gradient, 0 * gradient))
+    for found, is_first, is_invariant in (
+            (zero, True, False), (of_all, True, True), (1e-9 * of_all, False, True),
+            (of_all * np.nan, False, True), (of_all + 1e-3, False, False),
+            (of_all, False, False)):
+        metric.find_invariant(found, is_first)
+        assert metric.blocks[0].is_invariant == is_invariant
+    of_bias = metric_of(block_of(ROWS, (0., 0.1)))
+    of_bias.find_invariant(of_all, is_first=True)
+    assert not of_bias.blocks[0].is_invariant
 
 
 @pytest.mark.parametrize('decay', [0., 0.1])

@@ -10,7 +10,7 @@ from svrg_optimization.core.optimality import Point
 from svrg_optimization.rate.rollback import ROUNDING, change
 from svrg_optimization.rate.smooth import Move
 
-MOVE = Move(length=1., product=1e-9, square=1., along=-2e-9)  # from a slope of -3e-9 to -2e-9
+MOVE = Move(length=1., product=1e-9, square=1., before=-3e-9, after=-2e-9)
 EPS = np.finfo('float64').eps
 
 
@@ -40,7 +40,7 @@ def test_it_is_the_difference_where_that_is_known(before, now, expected):
 def test_what_is_rounding_lies_between_the_slopes():
     for difference in 1e-15, -1e-15, 0.:
         assert found(point(1), point(1 + difference)) == -2e-9
-    steep = MOVE._replace(along=1e-7, product=1e-7)  # from 0
+    steep = MOVE._replace(before=0., after=1e-7)
     assert found(point(1), point(1 - 1e-15), steep) == 0.
     assert found(point(1), point(1 + 4 * EPS), steep) == pytest.approx(4 * EPS)
 
@@ -56,7 +56,8 @@ def test_a_former_objective_has_rounding_in_all_later_ones(largest, is_rounding)
 
 def test_an_operator_is_asked_for_the_length_of_its_step_in_rounding():
     """Where the slopes say nothing, too."""
-    before, now, still = point(1, 0.25), point(1 + 1e-15, 0.25), MOVE._replace(product=0., along=0.)
+    before, now = point(1, 0.25), point(1 + 1e-15, 0.25)
+    still = MOVE._replace(before=0., after=0.)
     lengths = {id(before): 5., id(now): 3.}
     assert found(before, now, still, residual=lambda each: lengths[id(each)]) == -2.
     assert found(before, point(2, 0.5), still, residual=lambda each: 0.) == 1.25

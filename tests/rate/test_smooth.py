@@ -74,7 +74,7 @@ def test_a_move_that_tells_nothing_is_not_learned(s, y, rounding):
 @pytest.mark.parametrize('difference, is_explained', [
     (1.5, True), (0.9, False), (2.2, False), (0.99, True), (2.01, True), (np.nan, True)])
 def test_gradients_explain_what_lies_between_their_slopes(difference, is_explained):
-    move = Move(np.ones(1), np.ones(1), 1., 1., 1., along=2.)  # from a slope of 1 to 2
+    move = Move(np.ones(1), np.ones(1), 1., 1., 1., before=1., after=2.)
     assert move.explains(difference, 0.01, 0.) == is_explained
     assert move.explains(difference, 0., 0.02) == is_explained
 

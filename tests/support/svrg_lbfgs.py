@@ -128,7 +128,7 @@ class SvrgLbfgs:
 
     def learn(self, move, change, largest=np.inf):
         root = np.sqrt(self.multiplier)
-        s, y = move / root, change * root
+        s, y = (move - self.unseen(move)) / root, (change - self.unseen(change)) * root
         if s @ y > np.sqrt(2.**-52 * (s @ self.matrix @ s) * (y @ self.inverse @ y)):
             self.pairs = [*self.pairs, (s, y)][-self.most:]
             self.gamma = min(s @ y / (y @ self.inverse @ y), largest)
