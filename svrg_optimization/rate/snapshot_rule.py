@@ -217,8 +217,8 @@ class SnapshotRule(LRScheduler):
         elif math.isfinite(now.objective):
             self.largest = max(self.largest, abs(now.objective))
         fails_by_far = rolls_back and not has_noise and not (changed <= _FAR * (
-            max(self.largest, abs(former.objective + former.penalty))
-            if math.isfinite(former.objective) else abs(move.before)))  # what the slope promised
+            abs(move.before) if math.isnan(former.objective)  # what the slope has promised
+            else max(self.largest, abs(former.objective + former.penalty))))
         if fails_by_far:
             regime.forget()
         elif steps:
