@@ -99,7 +99,8 @@ class Preconditioner:
         for name in self._outputs:
             if name in gradients and is_row_sparse(gradients[name]):
                 # It stores all rows, so that momentum reaches them.
-                self._ones.setdefault(name, with_all_rows(nd.ones_like(found[name])))
+                if name not in self._ones:
+                    self._ones[name] = with_all_rows(nd.ones_like(found[name]))
                 nd.elemwise_mul(self._ones[name], found[name], out=gradients[name])
 
     def _zeros(self, like):
