@@ -13,7 +13,6 @@ from mxnet import ndarray as nd
 from mxnet import optimizer as opt
 
 from ._argument_checks import checked_number
-from .core.arrays import as_float32
 from .svrg_optimizer import class_name_and_arguments
 
 __all__ = ['L1', 'GroupLasso', 'Box', 'ProximalOperator']
@@ -101,15 +100,16 @@ class Box(ProximalOperator):
 
     def prox(self, weight, step_size):
         """Clip a weight in place; see `ProximalOperator.prox`."""
-        _replace(weight, Box.proximal_point(self, weight, step_size, nd))
+        _replace(weight, Box._point(self, weight, step_size, nd))
 
-    def proximal_point(self, weight, step_size, library):
+    def _point(self, weight, step_size, library):
         """Return what `prox` makes of a weight, maybe the weight itself.
 
         The `library` is ``mxnet.nd`` for an NDArray, and NumPy for an array of its own.
         """
         is_bound = (self.low, self.high) != (-math.inf, math.inf)
-        return library.clip(weight, *as_float32([self.low, self.high])) if is_bound else weight
+        return library.clip(weight, *np.float32([self.low, self.high]).tolist()) if (
+            is_bound) else weight
 
     def value(self, weight):
         """Return 0 if the bounds hold for the whole weight, infinity otherwise."""
@@ -156,12 +156,12 @@ class L1(Box):
 
     def prox(self, weight, step_size):
         """Soft-threshold a weight in place; see `ProximalOperator.prox`."""
-        _replace(weight, L1.proximal_point(self, weight, step_size, nd))
+        _replace(weight, L1._point(self, weight, step_size, nd))
 
-    def proximal_point(self, weight, step_size, library):
-        """Return what `prox` makes of a weight; see `Box.proximal_point`."""
+    def _point(self, weight, step_size, library):
+        """Return what `prox` makes of a weight; see `Box._point`."""
         threshold = step_size * self.strength
-        return super().proximal_point(library.maximum(weight, threshold) + library.minimum(
+        return super()._point(library.maximum(weight, threshold) + library.minimum(
             weight, -threshold), step_size, library)
 
     def value(self, weight):
@@ -218,12 +218,12 @@ class GroupLasso(ProximalOperator):
 
     def prox(self, weight, step_size):
         """Shorten each group of a weight in place; see `ProximalOperator.prox`."""
-        _replace(weight, GroupLasso.proximal_point(self, weight, step_size, nd))
+        _replace(weight, GroupLasso._point(self, weight, step_size, nd))
 
-    def proximal_point(self, weight, step_size, library):
-        """Return what `prox` makes of a weight; see `Box.proximal_point`."""
+    def _point(self, weight, step_size, library):
+        """Return what `prox` makes of a weight; see `Box._point`."""
         threshold = step_size * self.strength
-        weight = Box(self.low).proximal_point(weight, step_size, library)
+        weight = Box(self.low)._point(weight, step_size, library)
         return weight * (1 - threshold / library.maximum(
             self._norms(weight), library.maximum(threshold, _SMALLEST)))
 
@@ -236,6 +236,11 @@ class GroupLasso(ProximalOperator):
             others = tuple(np.delete(np.arange(weight.ndim), self.axis))
             return np.sqrt(np.square(weight).sum(axis=others, keepdims=True))
         return weight.square().sum(axis=self.axis, exclude=True, keepdims=True).sqrt()
+
+
+def proximal_point(operator, weight, step_size):
+    """Return what `prox` of an operator of this package makes of a numpy.ndarray."""
+    return operator._point(weight, step_size, np)
 
 
 def _replace(weight, found):

@@ -5,7 +5,7 @@ import math
 import mxnet as mx
 import numpy as np
 
-from ..proximal import GroupLasso, is_ours
+from ..proximal import GroupLasso, is_ours, proximal_point
 from .metric import Metric
 from .smooth import UNKNOWN, Regime
 
@@ -131,7 +131,7 @@ class Composite(Regime):
         arrays, steps = about.arrays(stepped), about.arrays(step)
         for name, operator in self.proximal.items():
             if name in arrays and is_ours(operator):
-                arrays[name] = operator.proximal_point(arrays[name], steps[name], np)
+                arrays[name] = proximal_point(operator, arrays[name], steps[name])
             elif name in arrays:
                 array = mx.nd.array(arrays[name], dtype='float64')
                 operator.prox(array, float(steps[name].max()))
