@@ -185,7 +185,7 @@ def write(output, name, setting, header, rows, new=True, dtype='float32'):
     It is a new file, or the end of the last one, as with other KERNELS.
     """
     if KERNELS:
-        setting, new = 'Kernels of %s. %s' % (KERNELS, setting), False
+        setting, new = 'Kernels of %s: %s' % (KERNELS, setting), False
     lines = ['| %s |' % ' | '.join(header), '|%s' % ('---|' * len(header))]
     lines += ['| %s |' % ' | '.join(map(str, row)) for row in rows]
     text = '\n'.join(lines) + '\n\n%s\n(`python examples/benchmarks/%s.py`; %s.)\n' % (
