@@ -100,16 +100,8 @@ class Box(ProximalOperator):
 
     def prox(self, weight, step_size):
         """Clip a weight in place; see `ProximalOperator.prox`."""
-        _replace(weight, Box._point(self, weight, step_size, nd))
-
-    def _point(self, weight, step_size, library):
-        """Return what `prox` makes of a weight, maybe the weight itself.
-
-        The `library` is ``mxnet.nd`` for an NDArray, and NumPy for an array of its own.
-        """
-        is_bound = (self.low, self.high) != (-math.inf, math.inf)
-        return library.clip(weight, *np.float32([self.low, self.high]).tolist()) if (
-            is_bound) else weight
+        if (self.low, self.high) != (-math.inf, math.inf):
+            weight.clip(*np.float32([self.low, self.high]).tolist(), out=weight)
 
     def value(self, weight):
         """Return 0 if the bounds hold for the whole weight, infinity otherwise."""
@@ -156,13 +148,9 @@ class L1(Box):
 
     def prox(self, weight, step_size):
         """Soft-threshold a weight in place; see `ProximalOperator.prox`."""
-        _replace(weight, L1._point(self, weight, step_size, nd))
-
-    def _point(self, weight, step_size, library):
-        """Return what `prox` makes of a weight; see `Box._point`."""
-        threshold = step_size * self.strength
-        return super()._point(library.maximum(weight, threshold) + library.minimum(
-            weight, -threshold), step_size, library)
+        threshold, library = step_size * self.strength, _library_of(weight)
+        weight -= library.maximum(library.minimum(weight, threshold), -threshold)
+        super().prox(weight, step_size)
 
     def value(self, weight):
         """Return the strength times the sum of the absolute values, or infinity."""
@@ -218,14 +206,10 @@ class GroupLasso(ProximalOperator):
 
     def prox(self, weight, step_size):
         """Shorten each group of a weight in place; see `ProximalOperator.prox`."""
-        _replace(weight, GroupLasso._point(self, weight, step_size, nd))
-
-    def _point(self, weight, step_size, library):
-        """Return what `prox` makes of a weight; see `Box._point`."""
-        threshold = step_size * self.strength
-        weight = Box(self.low)._point(weight, step_size, library)
-        return weight * (1 - threshold / library.maximum(
-            self._norms(weight), library.maximum(threshold, _SMALLEST)))
+        threshold, library = step_size * self.strength, _library_of(weight)
+        Box(self.low).prox(weight, step_size)
+        weight *= 1 - threshold / library.maximum(self._norms(weight), library.maximum(
+            threshold, _SMALLEST))
 
     def value(self, weight):
         """Return the strength times the sum of the norms of the groups."""
@@ -238,14 +222,9 @@ class GroupLasso(ProximalOperator):
         return weight.square().sum(axis=self.axis, exclude=True, keepdims=True).sqrt()
 
 
-def proximal_point(operator, weight, step_size):
-    """Return what `prox` of an operator of this package makes of a numpy.ndarray."""
-    return operator._point(weight, step_size, np)
-
-
-def _replace(weight, found):
-    if found is not weight:
-        found.copyto(weight)
+def _library_of(weight):
+    """Return NumPy for its arrays, which the operators of this package take too."""
+    return np if isinstance(weight, np.ndarray) else nd
 
 
 def _checked_strength(value):

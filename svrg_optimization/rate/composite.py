@@ -5,7 +5,7 @@ import math
 import mxnet as mx
 import numpy as np
 
-from ..proximal import GroupLasso, is_ours, proximal_point
+from ..proximal import GroupLasso, is_ours
 from .metric import Metric
 from .smooth import UNKNOWN, Regime
 
@@ -128,10 +128,11 @@ class Composite(Regime):
         return about.vector(scales)
 
     def _proximal_step(self, about, stepped, step):
+        """Return the weights after the operators; those of this package overwrite `stepped`."""
         arrays, steps = about.arrays(stepped), about.arrays(step)
         for name, operator in self.proximal.items():
             if name in arrays and is_ours(operator):
-                arrays[name] = proximal_point(operator, arrays[name], steps[name])
+                operator.prox(arrays[name], steps[name])
             elif name in arrays:
                 array = mx.nd.array(arrays[name], dtype='float64')
                 operator.prox(array, float(steps[name].max()))
