@@ -136,14 +136,15 @@ class Block:
         That of M, the bias last.
     is_invariant : bool
         Whether the loss does not see what all outputs have in common, as with a softmax.
-    steepest : float
+    largest_gradient : float
         Norm of the largest gradient so far, of which that is known.
     """
 
-    def __init__(self, names, axis, moments, decays, dtype, is_invariant=False, steepest=0.):
+    def __init__(self, names, axis, moments, decays, dtype, is_invariant=False,
+                 largest_gradient=0.):
         self.names, self.axis, self.moments = tuple(names), axis, moments
         self.decays, self.dtype = decays, dtype
-        self.is_invariant, self.steepest = is_invariant, steepest
+        self.is_invariant, self.largest_gradient = is_invariant, largest_gradient
         mean, spread = moments
         outer, is_full = (np.outer, True) if spread.ndim == 2 else (np.multiply, False)
         # About 0 without a bias. A decayed bias does not follow the mean all the way.
@@ -320,6 +321,8 @@ class Metric:
 
     def seen_by_loss(self, u):
         """Return u, or a gradient with respect to it, without what the loss does not see."""
+        if not any(block.is_invariant for block in self.blocks):
+            return u
         return self._through('seen_by_loss', u, lambda root: 1.)
 
     def _through(self, method, vector, factor_of, sees=False):
@@ -365,7 +368,7 @@ class Metric:
             return self
         return Metric(self.shapes, self.multipliers, [
             Block(block.names, block.axis, block.moments, new, block.dtype, block.is_invariant,
-                  block.steepest)
+                  block.largest_gradient)
             for block, new in zip(self.blocks, after)])
 
     def state(self):
@@ -373,7 +376,7 @@ class Metric:
         return {'shapes': [[name, list(shape)] for name, shape in self.shapes.items()],
                 'multipliers': self.multipliers,
                 'blocks': [[list(block.names), block.axis, *block.moments, block.decays,
-                            block.dtype, block.is_invariant, block.steepest]
+                            block.dtype, block.is_invariant, block.largest_gradient]
                            for block in self.blocks]}
 
     @classmethod
@@ -392,9 +395,9 @@ class Metric:
         for block in self.blocks if np.isfinite(gradient).all() else ():
             numbers = np.column_stack([part for part in block.pull(
                 *self._rows(block, gradient)) if part is not None])
-            block.steepest = max(block.steepest, float(np.linalg.norm(numbers)))
-            sums_up = block.steepest > 0 and np.linalg.norm(numbers.sum(axis=0)) <= (
-                _INVARIANT * np.finfo(block.dtype).eps * block.steepest)
+            block.largest_gradient = max(block.largest_gradient, float(np.linalg.norm(numbers)))
+            sums_up = block.largest_gradient > 0 and np.linalg.norm(numbers.sum(axis=0)) <= (
+                _INVARIANT * np.finfo(block.dtype).eps * block.largest_gradient)
             # With a decay of the bias alone, both are not separate.
             block.is_invariant = bool(sums_up and (is_first or block.is_invariant) and (
                 len(numbers) > 1 and (block.decays[0] or not sum(block.decays))))
