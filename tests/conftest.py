@@ -166,4 +166,4 @@ def runs(monkeypatch):
 @pytest.fixture
 def without_jumps(monkeypatch):
     """Let svrg_lbfgs go on by steps alone."""
-    monkeypatch.setattr(smooth, '_JUMPS', 0)
+    monkeypatch.setattr(smooth.Smooth, 'most_jumps', 0)

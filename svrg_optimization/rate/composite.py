@@ -7,9 +7,8 @@ import numpy as np
 
 from ..proximal import GroupLasso, is_ours
 from .metric import Metric
-from .smooth import UNKNOWN, Regime
+from .regime import UNKNOWN, Regime
 
-_JUMPS = 20  # at a snapshot
 _RATE = 10.  # over the batches of a pass; 1 at most
 _ITERATIONS, _EXACT = 1000, 1e-4  # of FISTA, and its last proximal step beside its first
 _POWER = 30  # iterations that find the largest curvature
@@ -25,24 +24,13 @@ class Composite(Regime):
     where B is the inverse of the matrix of SecantPairs, in the whole metric. FISTA [1]_ finds it,
     with the operator of R in the metric D.
 
-    Parameters
-    ----------
-    metric, dtype
-        As in Smooth.
-    proximal : dict of str to operator
-        The operators.
-    has_room : bool
-        Whether pairs are kept and jumps are made.
-
     References
     ----------
     .. [1] A. Beck and M. Teboulle, "A Fast Iterative Shrinkage-Thresholding Algorithm for Linear
        Inverse Problems", SIAM Journal on Imaging Sciences 2(1), 2009.
     """
 
-    def __init__(self, metric, dtype, proximal, has_room=True):
-        super().__init__(metric, dtype, proximal)
-        self.jumps = _JUMPS if has_room else 0
+    most_jumps = 20
 
     def _measure_in(self, metric):
         super()._measure_in(metric)

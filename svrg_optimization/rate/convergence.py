@@ -7,9 +7,9 @@ import numpy as np
 from ..core.arrays import dense
 from ..core.result import Result
 from ..data.iterators import leaves_out_other_rows
+from .confirmation import Confirmation
 from .metric import Metric
 from .rollback import PreviousSnapshot
-from .smooth import Move
 
 # Distances that are rounding, times what the outputs move by if each weight moves by its precision:
 # where one snapshot has got no closer, where several or many have not, and where no step moves a
@@ -18,14 +18,8 @@ _FLOOR, _FLOOR_OF_SEVERAL, _FLOOR_OF_MANY, _FLOOR_OF_NO_STEP = 0.5, 1., 2., 10.
 _SEVERAL, _MANY, _ASKED = 3, 6, (3, 6, 9, 12)
 _CLOSE = 0.5  # the part of tol from which on it is said at first: H shows some directions late
 _SHORT = 0.01  # relative to the outputs
-_LENGTH = 30  # the same, for the move of a check
-_STEEPEST = 10  # times the largest curvature that pairs have: above it a change is noise
-_SATURATED = 1e-3  # a curvature, beside the largest one so far
-_OTHER = 0.1  # relative: the change of a gradient at the same weights, with another function
 # Beside the first one, a loss that has vanished; and slopes along the outputs beside what is left.
 _VANISHED, _FLATTEST_TAIL, _STEEPEST_TAIL = 1e-2, 0.3, 100
-_KINK = 0.75  # of the change after a move, that after half of it
-_NOISE = 5  # checks that find noise, after which a training makes no more
 
 
 def take(svrg, trained, a_pass, workers):
@@ -101,12 +95,13 @@ def _found(svrg, trained, a_pass, workers, rolled_back):
         reason = 'converged'
     elif not is_above and snapshot.num_stays:
         reason = 'at the floor'
-    if reason and not way.is_confirmed(a_pass, workers, max((tol or 0.) * way.size, floor)):
+    check = Confirmation(svrg, trained, way, a_pass, workers)
+    if reason and not check.is_within(max((tol or 0.) * way.size, floor)):
         reason = None
     # At a floor gamma may be of noise, which a small move does not show.
     asks = training.is_repeatable is None and reason == 'at the floor'
     if asks or tol is not None and snapshot.num_stays in _ASKED:
-        training.is_repeatable = way.is_found_again(a_pass, workers)
+        training.is_repeatable = check.is_repeatable()
         reason = reason if training.is_repeatable else None
     return far, reason
 
@@ -141,6 +136,12 @@ class Way:
 
     Attributes
     ----------
+    move : numpy.ndarray
+        The way.
+    metric : Metric
+        That of the variables.
+    steepest : float
+        Largest curvature that is known, 0 if none is.
     length : float
         Its length; infinite if it is not known.
     size : float
@@ -159,131 +160,46 @@ class Way:
     """
 
     def __init__(self, svrg, trained):
-        self._svrg, self._trained, rule = svrg, trained, trained.rule
-        self._changed = 0.
-        mean_gradient = trained.mean_gradient()
-        self._proximal, weights = bool(mean_gradient.proximal), svrg.reference.weights()
-        self._metric = metric = rule.metric if rule else _identity(svrg, mean_gradient)
-        self.point = point = mean_gradient.point(metric, svrg.snapshot.full_gradient, weights)
-        slopes, lost, shortfall, slowness = mean_gradient.mapping(
-            svrg.snapshot.full_gradient, weights), 0., 1., 1.
-        if not metric.vector(slopes).any():
-            self._way = np.zeros(metric.size)
-        elif rule is not None:
-            self._way, gamma = rule.way, rule.regime.pairs.gamma or math.nan
-            lost, shortfall, slowness = (
-                gamma * metric.lost(point.gradient), rule.shortfall, rule.slowness)
+        rule, mean_gradient = trained.rule, trained.mean_gradient()
+        snapshot, weights = svrg.snapshot, svrg.reference.weights()
+        dtype = mean_gradient.dtype(weights)
+        self.metric = metric = rule.metric if rule else _identity(svrg, mean_gradient)
+        self.point = point = mean_gradient.point(metric, snapshot.full_gradient, weights)
+        slopes = metric.vector(mean_gradient.mapping(snapshot.full_gradient, weights))
+        self.steepest, lost, shortfall, slowness = snapshot.curvature, 0., 1., 1.
+        if rule is None:
+            self.move = -slopes / (snapshot.curvature or math.nan)
         else:
-            self._way = -metric.vector(slopes) / (svrg.snapshot.curvature or math.nan)
+            pairs, ways = rule.regime.pairs, rule.regime.ways
+            self.steepest = max([1 / (pairs.gamma or math.inf), *pairs.squares()])
+            self.move, lost = ways.latest, (pairs.gamma or math.nan) * metric.lost(point.gradient)
+            shortfall, slowness = ways.shortfall, ways.slowness
+        if not slopes.any():
+            self.move, lost, shortfall, slowness = np.zeros(metric.size), 0., 1., 1.
         self.size = metric.spread(point.weights)
-        self.rounding = metric.rounding(point.weights, mean_gradient.dtype(weights))
+        self.rounding = metric.rounding(point.weights, dtype)
         self.most = _SHORT * metric.spread(point.weights, about_zero=True)
-        length = shortfall * math.hypot(np.linalg.norm(self._way), lost)
+        length = shortfall * math.hypot(np.linalg.norm(self.move), lost)
         self.length = length if math.isfinite(length) else math.inf
         self.distance = 0. if not length else (
             slowness * self.length / self.size if self.size else math.inf)
         first = svrg.training.first_result
-        self._look_at_tail(rule.largest if rule else point.units * (
-            first.objective if first and first.objective else math.nan))
+        self._look_at_tail(mean_gradient, np.finfo(dtype).eps, rule.regime.largest if rule else (
+            point.units * (first.objective if first and first.objective else math.nan)))
 
-    def _look_at_tail(self, largest):
+    def _look_at_tail(self, mean_gradient, precision, largest):
         """Find out whether the loss has vanished beside the largest, and falls as outputs grow.
 
         Where a loss is exponential in the margin, its slope along the outputs is the margin times
         the loss. Near an optimum it is much smaller, and larger where the loss there is 0.
         """
-        point, precision = self.point, np.finfo(self._trained.mean_gradient().dtype(
-            self._svrg.reference.weights())).eps
-        rest, slope = (abs(point.objective) + 10 * precision * largest,
-                       -point.gradient @ point.weights)
+        rest, slope = (abs(self.point.objective) + 10 * precision * largest,
+                       -self.point.gradient @ self.point.weights)
         has_vanished = rest < _VANISHED * largest
         # With a decay there is an optimum, unless only the biases grow.
-        self.has_vanished = bool(has_vanished and not any(
-            self._trained.mean_gradient().decays.values()))
+        self.has_vanished = bool(has_vanished and not any(mean_gradient.decays.values()))
         self.only_grows = bool(has_vanished
                                and _FLATTEST_TAIL * rest <= slope <= _STEEPEST_TAIL * rest)
-
-    def is_found_again(self, a_pass, workers):
-        """Tell whether another pass finds the same gradient, if the data can be read again.
-
-        If it was confirmed, it must differ by less than half of what the small move has changed.
-        """
-        again = a_pass.again()
-        if again is None:
-            return True
-        self._svrg.training.checks += 1
-        there = self._measured(again, workers)
-        most = self._changed / 2 or _OTHER * np.linalg.norm(self._metric.pull(
-            self.point.gradient)) + _LENGTH * self.rounding * (self._steepest() or 1.)
-        is_other, = workers.allreduce_max([not np.linalg.norm(self._metric.pull(
-            there.gradient - self.point.gradient)) <= most])
-        return not is_other
-
-    def _steepest(self):
-        """Return the largest curvature that pairs have, 0 or None if it is not known."""
-        rule = self._trained.rule
-        return self._svrg.snapshot.curvature if rule is None else max([
-            1 / (rule.regime.pairs.gamma or math.inf), *rule.regime.pairs.squares()])
-
-    def _measured(self, a_pass, workers, move=None):
-        """Return the Point that a pass finds at the snapshot, or at a move from it."""
-        svrg, mean_gradient = self._svrg, self._trained.mean_gradient()
-        weights = svrg.reference.weights()
-        with svrg.nearby(self._trained.model, a_pass, workers, lambda full_gradient: (
-                mean_gradient.point(self._metric, full_gradient, weights))) as point_of:
-            return point_of(None, move)
-
-    def is_confirmed(self, a_pass, workers, most):
-        r"""Tell whether another pass, in which H has no part, finds at most some length.
-
-        It measures the gradient after a small move s along :math:`-M^{-1} g`, with a proximal
-        operator along the way. If it changes by y, the optimum along the line is at
-        :math:`\|g\| s^T s / s^T y`, which is a lower bound of the distance. If y is longer than
-        any curvature makes it, the passes are not of one function. A gradient of 0 may be that of
-        a kink, as of Gluon's SigmoidBCELoss at outputs of 0: half of a random move then changes it
-        by as much.
-        """
-        metric, point, training = self._metric, self.point, self._svrg.training
-        again = a_pass.again() if training.noisy < _NOISE else None
-        if again is None:
-            return False
-        # What only a decay sees has a curvature near 0, and moves no output.
-        slope = metric.seen_by_loss(metric.pull(point.gradient))
-        way = self._way if self._proximal else -slope
-        is_random = not way.any()
-        if is_random:
-            way = np.random.RandomState(0).normal(size=way.size)
-        way = way / np.linalg.norm(way) * (max(most, _LENGTH * self.rounding) or 1.)
-        training.checks += 1
-        there = self._measured(again, workers, metric.arrays(metric.push(way)))
-        move, rule = Move.between(metric, point, there), self._trained.rule
-        *numbers, far = workers.allreduce_max([*move.numbers(), (
-            np.linalg.norm(self._way if self._proximal else slope * move.length / move.product)
-            if move.product > 0 else math.inf)])
-        move = Move(*move[:2], *numbers)
-        self._changed = math.sqrt(move.square)
-        if is_random and self._has_kink(way, self._changed, a_pass.again(), workers):
-            training.is_stuck = True
-            return False
-        if not move.square <= _STEEPEST * (self._steepest() or math.inf) * move.product:
-            training.noisy += 1
-            return False
-        if rule is not None:
-            rule.regime.learn(move, self.rounding)
-            # Where outputs saturate, nothing is left of the curvature.
-            if (self.distance > _SHORT or self.has_vanished) and move.product < _SATURATED * (
-                    rule.regime.steepest * move.length):
-                training.only_grows = self.has_vanished
-                return False
-        return far <= most
-
-    def _has_kink(self, way, changed, a_pass, workers):
-        """Tell whether half of a move changes a gradient nearly by as much."""
-        self._svrg.training.checks += 1
-        there = self._measured(a_pass, workers, self._metric.arrays(self._metric.push(way / 2)))
-        half, = workers.allreduce_max([np.linalg.norm(self._metric.pull(
-            there.gradient - self.point.gradient))])
-        return half > _KINK * changed
 
 
 def _identity(svrg, mean_gradient):

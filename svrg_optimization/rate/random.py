@@ -2,8 +2,7 @@
 
 import math
 
-from .secant_pairs import SecantPairs
-from .smooth import UNKNOWN, Regime
+from .regime import UNKNOWN, Regime
 
 _FASTER = 1.1  # by which gamma grows at most, as each batch has another curvature
 
@@ -15,9 +14,7 @@ class Random(Regime):
     snapshot. Otherwise the moves from one snapshot to the next have it.
     """
 
-    def __init__(self, metric, dtype, has_noise=True):
-        super().__init__(metric, dtype)
-        self.pairs, self.has_noise = SecantPairs(0), has_noise
+    has_pairs, has_noise = False, True
 
     def learn(self, move, *args):
         """Learn from a Move as all regimes do; each batch has another curvature."""

@@ -1,10 +1,13 @@
 """The rollback: whether a snapshot is worse than the one before, and the return to that one."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-ROUNDING = 25  # times the precision, relative: differences that are noise
+from .regime import ROUNDING, Move
+
+_FAR = 10  # times the largest objective: a rise after which nothing of H is right
 _CHANCE = 0.1  # those by chance, where each pass finds another objective, as with Dropout
 
 
@@ -15,6 +18,50 @@ class PreviousSnapshot:
         self.weights = svrg.reference.copy_of_values()
         self.full_gradient = svrg.snapshot.full_gradient
         self.steps = svrg.snapshot.num_update - svrg.snapshot.taken_at
+
+
+class Comparison(NamedTuple):
+    """A snapshot beside the one before, as all workers agree on it.
+
+    Attributes
+    ----------
+    move : Move
+        From the one to the other.
+    changed : float
+        Change of the objective; -inf if there is none to compare with.
+    steps : int
+        Number of steps from the one to the other.
+    rolls_back, fails_by_far : bool
+        Whether training goes back to the one before, and whether the move went much too far.
+    """
+
+    move: Move
+    changed: float
+    steps: int
+    rolls_back: bool
+    fails_by_far: bool
+
+
+def compare(former, now, steps, has_jumped, regime, workers):
+    """Return the Comparison of two Points; the former is None if there is none to compare with.
+
+    Without a step or a jump between them there is nothing to undo.
+    """
+    move, changed, promised = Move(), -math.inf, regime.largest
+    if former is not None:
+        move = Move.between(regime.metric, former, now)
+        if move.length:  # if not, another order of the rows has changed the objective
+            changed = change(former, now, move, regime)
+        promised = (abs(move.before) if math.isnan(former.objective)  # by the slope
+                    else max(promised, abs(former.objective + former.penalty)))
+    is_worse = former is not None and not (np.isfinite(now.gradient).all() and (
+        changed < 0 or changed == 0 and not has_jumped))
+    # Each worker with the largest of all workers' numbers.
+    steps, is_worse, changed, promised, *numbers = workers.allreduce_max(
+        [steps, is_worse, changed, promised, *move.numbers()])
+    rolls_back = bool((steps or has_jumped) and is_worse)
+    return Comparison(Move(*move[:2], *numbers), changed, steps, rolls_back,
+                      rolls_back and not regime.has_noise and not changed <= _FAR * promised)
 
 
 def roll_back(svrg, before, trained):
@@ -28,7 +75,7 @@ def roll_back(svrg, before, trained):
     svrg.snapshot.replace(before.full_gradient)
 
 
-def change(before, now, move, regime, largest, slowdown):
+def change(before, now, move, regime):
     r"""Return by how much the objective has changed from one Point to the next.
 
     | what is known | change |
@@ -51,12 +98,8 @@ def change(before, now, move, regime, largest, slowdown):
     move : Move
         Between them.
     regime : Regime
-        The regime.
-    largest : float
-        Largest objective so far, whose rounding may be in all later ones.
-    slowdown : float
-        What the rate is divided by. With it chance gets larger, or all others would be above a
-        lucky one.
+        Has the largest objective, whose rounding may be in all later ones, and the slowdown: with
+        it chance gets larger, or all others would be above a lucky one.
     """
     if not math.isfinite(before.penalty):
         return -math.inf
@@ -67,9 +110,10 @@ def change(before, now, move, regime, largest, slowdown):
     if math.isnan(difference):
         return (move.before + move.after) / 2 + penalty
     size = max(abs(before.objective), abs(now.objective))
-    if regime.has_noise and abs(difference) <= _CHANCE * slowdown * size:
+    if regime.has_noise and abs(difference) <= _CHANCE * regime.slowdown * size:
         return 0.
-    if abs(difference + penalty) <= ROUNDING * np.finfo(regime.dtype).eps * max(size, largest):
+    if abs(difference + penalty) <= ROUNDING * np.finfo(regime.dtype).eps * max(
+            size, regime.largest):
         if regime.residual is not None:
             difference = (move.before + move.after) / 2 + penalty
             is_rounding = abs(difference) <= ROUNDING * np.finfo(float).eps * abs(before.penalty)

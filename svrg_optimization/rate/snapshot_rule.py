@@ -1,6 +1,5 @@
 """What sets the rate of 'svrg_lbfgs' at each snapshot, and makes jumps."""
 
-import copy
 import math
 
 import numpy as np
@@ -11,19 +10,15 @@ from .composite import Composite
 from .convergence import Way
 from .metric import InputMoments, Metric, blocks_of
 from .preconditioner import Preconditioner
+from .probe import SampledBatch, probe
 from .random import Random
-from .rollback import ROUNDING, PreviousSnapshot, change, roll_back
-from .sampled_batch import SampledBatch
-from .secant_pairs import SecantPairs, room_for
-from .smooth import Move, Smooth
+from .rollback import PreviousSnapshot, compare, roll_back
+from .secant_pairs import room_for
+from .smooth import Smooth
 
 _NEAR = 0.02  # the part of tol from which on no jump is made
-_SLOWEST = 0.9  # from one way to the next: a ratio above it is not measured
-_FAR = 10  # times the largest objective: a rise after which nothing of H is right
-# By what the outputs move, about, and what part of the slopes the loss may differ by from them.
-_PROBES = (1., 1e-3), (1e-2, 0.5)
-_STATE = ('rate', 'slowdown', 'num_rollbacks', 'expected', 'shortfall', 'slowness', 'largest',
-          '_steps', '_has_values', '_is_fresh')
+_REGIMES = {regime.__name__: regime for regime in (Smooth, Composite, Random)}
+_STATE = 'rate', 'num_rollbacks', '_steps', '_is_fresh'
 
 
 class SnapshotRule(LRScheduler):
@@ -48,16 +43,6 @@ class SnapshotRule(LRScheduler):
         Rate since the latest snapshot; None before the first.
     regime : Smooth, Composite or Random, or None
         None before the first snapshot.
-    slowdown : float
-        What the rate is divided by.
-    way : numpy.ndarray
-        The way from the latest snapshot to the optimum, in the variables of the metric.
-    expected, shortfall, slowness : float
-        Length of the way that the latest snapshot but those undone has found; by which factor the
-        move since the one before was longer than its way, 1 at least; and by which one all ways
-        that follow are longer than the latest.
-    largest : float
-        Largest objective so far, in absolute value.
     num_rollbacks : int
         How often training went back to the snapshot before.
     """
@@ -68,10 +53,7 @@ class SnapshotRule(LRScheduler):
 
     def reset(self):
         """Forget all, for another model."""
-        self.rate, self.regime, self.slowdown, self.num_rollbacks = None, None, 1., 0
-        self._steps, self.largest, self._has_values = 0, 0., True
-        self.expected, self.shortfall, self.slowness = math.inf, 1., 1.
-        self.way = self._end = None
+        self.rate, self.regime, self.num_rollbacks, self._steps = None, None, 0, 0
         self.is_resumed, self._preconditioners = False, {}
         self.forget_history()
 
@@ -125,12 +107,6 @@ class SnapshotRule(LRScheduler):
                 reach = 0.5 if reach == 1. else 0.
         return rolls_back
 
-    def _point(self, svrg, trained):
-        """Return the Point of the snapshot."""
-        point = trained.mean_gradient().point(
-            self.metric, svrg.snapshot.full_gradient, svrg.reference.weights())
-        return point if self._has_values else point._replace(objective=math.nan)
-
     def _take(self, svrg, trained, a_pass, workers, has_jumped=False):
         mean_gradient, weights = trained.mean_gradient(), svrg.reference.values_of(trained.model)
         negative = {name: value for name, value in mean_gradient.multipliers.items() if value < 0}
@@ -178,123 +154,53 @@ class SnapshotRule(LRScheduler):
             blocks = []
         metric = Metric(shapes, multipliers, blocks)
         if not mean_gradient.is_smooth:
-            self.regime = Composite(metric, dtype, mean_gradient.proximal, has_room)
+            self.regime = Composite(metric, dtype, mean_gradient.proximal)
+            self.regime.jumps *= has_room
         elif is_random or not (has_room or blocks):
-            self.regime = Random(metric, dtype, is_random)
+            self.regime = Random(metric, dtype)
+            self.regime.has_noise = is_random
         else:
             self.regime = Smooth(metric, dtype)
-        self.slowdown, self.largest, self._has_values = 1., 0., True
-        self.expected, self.shortfall, self.slowness = math.inf, 1., 1.
 
     def _learn(self, svrg, trained, before, sample, workers, has_jumped):
         """Learn from the snapshot; go back to the one before if that is better, and tell so."""
-        mean_gradient, regime, now = (
-            trained.mean_gradient(), self.regime, self._point(svrg, trained))
-        has_noise, restarts = regime.has_noise, False
-        move, changed = Move(), -math.inf
-        if before is not None:
-            former = mean_gradient.point(self.metric, before.full_gradient, before.weights)
-            if not math.isclose(former.units, now.units, rel_tol=1e-6) or (
-                    self.is_resumed and former.rows != now.rows):
-                before, restarts = None, True  # of other data, or in other units
-                self.regime = regime = copy.copy(regime)
-                regime.pairs = SecantPairs(regime.pairs.moves.shape[1])
-            else:
-                move = Move.between(self.metric, former, now)
-                if move.length:  # if not, another order of the rows has changed the objective
-                    changed = change(former, now, move, regime, self.largest, self.slowdown)
-        is_finite = np.isfinite(now.gradient).all()
-        # Workers decide alike: each with the largest of all workers' numbers.
-        steps, batches, is_worse, changed, *numbers = workers.allreduce_max([
-            before.steps if before else 0, sample.read,
-            before is not None and not (is_finite and (
-                changed < 0 or changed == 0 and not has_jumped)), changed, *move.numbers()])
-        rolls_back, move = bool((steps or has_jumped) and is_worse), Move(*move[:2], *numbers)
-        went = math.sqrt(move.length)
-        if rolls_back:
+        mean_gradient, regime = trained.mean_gradient(), self.regime
+        former, now = (each and mean_gradient.point(self.metric, *each) for each in (
+            before and (before.full_gradient, before.weights),
+            (svrg.snapshot.full_gradient, svrg.reference.weights())))
+        if not regime.has_values:
+            now = now._replace(objective=math.nan)
+        restarts = former is not None and (
+            not math.isclose(former.units, now.units, rel_tol=1e-6)
+            or self.is_resumed and former.rows != now.rows)
+        if restarts:  # of other data, or in other units
+            former = None
+            regime.forget_pairs()
+        seen = compare(former, now, before.steps if former else 0, has_jumped, regime, workers)
+        if seen.rolls_back:
             roll_back(svrg, before, trained)
             self.num_rollbacks += not has_jumped
         elif math.isfinite(now.objective):
-            self.largest = max(self.largest, abs(now.objective))
-        fails_by_far = rolls_back and not has_noise and not (changed <= _FAR * (
-            abs(move.before) if math.isnan(former.objective)  # what the slope has promised
-            else max(self.largest, abs(former.objective + former.penalty))))
-        if fails_by_far:
-            regime.forget()
-        elif steps:
-            self.slowdown = max(1., self.slowdown * (2 if rolls_back else 0.5))
-        if move.length and not has_noise and not fails_by_far:
-            regime.learn(move, self.metric.rounding(now.weights, regime.dtype), rolls_back,
-                         changed < 0 and regime.residual is None)
-        if (regime.pairs.gamma is None or has_noise) and not rolls_back and (
+            regime.largest = max(regime.largest, abs(now.objective))
+        regime.adapt(seen, now.weights)
+        if (regime.pairs.gamma is None or regime.has_noise) and not seen.rolls_back and (
                 svrg.reference.is_repeatable):
-            regime.learn(self._probe(svrg, trained, now, sample, workers))
+            regime.learn(probe(svrg, trained, regime, now, sample, workers))
         regime.follow(mean_gradient.decays)
-        self._compare_ways(went, former if rolls_back else now, rolls_back)
+        regime.ways.add(*regime.way(former if seen.rolls_back else now),
+                        math.sqrt(seen.move.length), seen.rolls_back)
         self.is_resumed, self._is_fresh = False, restarts
-        self._steps = steps or self._steps or 2 * batches
+        batches, = workers.allreduce_max([sample.read])
+        self._steps = seen.steps or self._steps or 2 * batches
         self.rate = regime.rate(mean_gradient.momentum, self._steps, max(batches, 1)) / (
-            self.slowdown)
+            regime.slowdown)
         self._preconditioners = {}
-        return rolls_back
-
-    def _compare_ways(self, went, point, rolls_back):
-        """Learn from the ways of two snapshots how much longer they are than H has them.
-
-        The move between them, of the length `went`, may have been longer than the first way. And
-        where each way is q times the one before, all that follow have the length 1 / (1 - q) of it.
-        """
-        self.way, self._end = self.regime.way(point)
-        way, former = float(np.linalg.norm(self.way)), self.expected
-        if math.isfinite(way) and not rolls_back:
-            self.expected = way
-        if went and 0 < former < math.inf:
-            self.slowness = 1 / (1 - min(self.expected / former, _SLOWEST))
-            if not rolls_back:
-                self.shortfall = max(1., went / former)
-
-    def _probe(self, svrg, trained, now, sample, workers):
-        """Return the Move of a random batch against the gradient, by about 1 in the outputs.
-
-        It also finds out whether the change of the loss is that of its gradients.
-        """
-        metric, first = self.metric, None
-        way = metric.pull(now.gradient)
-        length = np.linalg.norm(way)
-        sample.is_repeated = True
-        with svrg.nearby(trained.model, sample, workers, self._measure(svrg, trained)) as point_of:
-            for size, slack in _PROBES if 0 < length < math.inf else ():
-                here = point_of([sample.batch])
-                if here is None:  # all of it is padding
-                    break
-                sample.draws_random_numbers = False
-                there = point_of([sample.batch], metric.arrays(
-                    metric.push(way * (-size / length))))
-                move = Move.between(metric, there, here)
-                *numbers, is_unlike = workers.allreduce_max([
-                    *move.numbers(), first is None and move.is_past or not move.explains(
-                        here.objective - there.objective, slack, ROUNDING * np.finfo(
-                            self.regime.dtype).eps * abs(here.objective))])
-                first = first or Move(*move[:2], *numbers)
-                if not is_unlike:
-                    break
-            else:
-                self._has_values = length == 0 or not math.isfinite(length)
-        if not self._has_values:
-            svrg.warn_once('the loss is not the function whose gradient is computed, as with '
-                           'BlockGrad or an operator of your own: whether a step has made it '
-                           'larger is told by the slopes along it')
-        return first or Move()
-
-    def _measure(self, svrg, trained):
-        """Return a function of a full gradient that returns the Point of the weights in place."""
-        mean_gradient = trained.mean_gradient()
-        return lambda full_gradient: mean_gradient.point(
-            self.metric, full_gradient, svrg.reference.weights())
+        return seen.rolls_back
 
     def _jump(self, svrg, trained, begin, reach):
         """Go part of the way, which begins at some weights; tell whether weights have moved."""
-        there = self._end if reach == 1 else begin + reach * (self._end - begin)
+        end = self.regime.ways.end
+        there = end if reach == 1 else begin + reach * (end - begin)
         at = svrg.reference.weights()
         weights = {name: [like(old, part) for old in at[name]]
                    for name, part in self.metric.arrays(there).items()}
@@ -345,12 +251,8 @@ class SnapshotRule(LRScheduler):
 
     def state(self):
         """Return a dict of numbers, strings and arrays, and lists and dicts, for a checkpoint."""
-        regime = self.regime
-        return {**{name: getattr(self, name) for name in _STATE}, 'regime': regime and {
-            'kind': type(regime).__name__, 'dtype': regime.dtype, 'gamma': regime.pairs.gamma,
-            'moves': regime.pairs.moves, 'changes': regime.pairs.changes,
-            'steepest': regime.steepest, 'metric': regime.metric.state(),
-            **{name: getattr(regime, name) for name in ('has_noise', 'jumps')}}}
+        return {**{name: getattr(self, name) for name in _STATE},
+                'regime': self.regime and self.regime.state()}
 
     def load_state(self, state, proximal, names=None):
         """Go on with what `state` has returned.
@@ -358,18 +260,10 @@ class SnapshotRule(LRScheduler):
         `proximal` maps names to the operators, and `names` those of the state to those of now.
         """
         vars(self).update({name: state[name] for name in _STATE})
-        self.is_resumed, self._preconditioners = True, {}
+        self.is_resumed, self._preconditioners, self.regime = True, {}, None
         saved = state['regime']
-        if saved is None:
-            self.regime = None
-            return
-        metric = Metric.from_state(saved['metric'], names or {})
-        if saved['kind'] == 'Composite':
-            self.regime = Composite(metric, saved['dtype'], proximal, saved['jumps'] > 0)
-        elif saved['kind'] == 'Random':
-            self.regime = Random(metric, saved['dtype'], saved['has_noise'])
-        else:
-            self.regime = Smooth(metric, saved['dtype'])
-        self.regime.steepest = saved['steepest']
-        vars(self.regime.pairs).update({name: saved[name] for name in (
-            'gamma', 'moves', 'changes')})
+        if saved is not None:
+            self.regime = _REGIMES[saved['kind']](
+                Metric.from_state(saved['metric'], names or {}), saved['of_regime']['dtype'],
+                proximal)
+            self.regime.load_state(saved)

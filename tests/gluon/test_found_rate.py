@@ -56,7 +56,7 @@ def float64_net_of(problem, *args):
 def test_training_is_that_of_two_loops(monkeypatch, kind, wd, momentum, name, attribute, value,
                                        hybridized, contexts, jumps):
     """Parameters that are not updated do not count."""
-    monkeypatch.setattr(smooth, '_JUMPS', jumps)
+    monkeypatch.setattr(smooth.Smooth, 'most_jumps', jumps)
     problem = Blocks(kind, rows=40)
     net = float64_net_of(problem, contexts or mx.cpu(), hybridized)
     if name:
@@ -217,7 +217,8 @@ def test_a_layer_that_a_user_sets_is_not_taken_back(name, without_jumps):
 @pytest.mark.parametrize('num_epoch, contexts', [(3, None), (60, None), (60, TWO_DEVICES)])
 def test_epochs_take_the_snapshots_and_end(num_epoch, contexts, caplog, monkeypatch):
     """As the loop by hand: to the bit."""
-    monkeypatch.setattr(smooth, '_JUMPS', num_epoch // 60)  # with more three epochs converge
+    # With more jumps three epochs converge.
+    monkeypatch.setattr(smooth.Smooth, 'most_jumps', num_epoch // 60)
     def trained(epochs):
         problem = Blocks('softmax', rows=40)
         net = problem.net(contexts or mx.cpu())

@@ -188,7 +188,7 @@ def test_a_network_too_large_for_pairs_has_no_metric(room, monkeypatch):
 @pytest.mark.parametrize('wd', [0, 0.1])
 def test_the_norm_does_not_depend_on_the_units(monkeypatch, wd):
     """Each component is divided by the root of the mean square of its column, with the decay."""
-    monkeypatch.setattr(smooth, '_JUMPS', 0)
+    monkeypatch.setattr(smooth.Smooth, 'most_jumps', 0)
     for factor in 1, 1000:
         rows = (STANDARD * factor).astype('float32')
         problem = Problem('logistic', rows, LABELS, wd, batch=BATCH)

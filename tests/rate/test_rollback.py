@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from svrg_optimization.core.optimality import Point
+from svrg_optimization.rate.regime import Move
 from svrg_optimization.rate.rollback import ROUNDING, change
-from svrg_optimization.rate.smooth import Move
 
 MOVE = Move(length=1., product=1e-9, square=1., before=-3e-9, after=-2e-9)
 EPS = np.finfo('float64').eps
@@ -18,12 +18,10 @@ def point(objective, penalty=0., gradient=0.):
     return Point(np.zeros(1), np.array([gradient]), objective, penalty, 1., 10)
 
 
-def regime_of(has_noise=False, residual=None):
-    return SimpleNamespace(has_noise=has_noise, residual=residual, dtype='float64')
-
-
-def found(before, now, move=MOVE, largest=0., slowdown=1., **regime):
-    return change(before, now, move, regime_of(**regime), largest, slowdown)
+def found(before, now, move=MOVE, **regime):
+    return change(before, now, move, SimpleNamespace(**{
+        'has_noise': False, 'residual': None, 'dtype': 'float64', 'largest': 0., 'slowdown': 1.,
+        **regime}))
 
 
 @pytest.mark.parametrize('before, now, expected', [

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from svrg_optimization.rate.metric import Metric
-from svrg_optimization.rate.smooth import Move, Regime, Smooth
+from svrg_optimization.rate.regime import Move, Regime
+from svrg_optimization.rate.smooth import Smooth
 
 RNG = np.random.RandomState(0)
 HESSIAN = np.diag([1., 2., 5.])

@@ -7,7 +7,7 @@ import pytest
 import oracle
 from problems import Problem
 from svrg_optimization.proximal import L1
-from svrg_optimization.rate import composite, smooth, snapshot_rule
+from svrg_optimization.rate import composite, rollback, smooth
 
 pytestmark = pytest.mark.usefixtures('without_jumps')
 
@@ -54,7 +54,7 @@ def test_the_largest_objective_is_kept_through_a_descent():
         taken.step(4)
         taken.snapshot()
     assert taken.objective() < 0.9 * first
-    np.testing.assert_allclose(taken.rule.state()['largest'], first, rtol=1e-6)
+    np.testing.assert_allclose(taken.rule.regime.largest, first, rtol=1e-6)
 
 
 def test_the_rate_is_for_as_many_steps_as_there_were_before_a_snapshot():
@@ -63,7 +63,7 @@ def test_the_rate_is_for_as_many_steps_as_there_were_before_a_snapshot():
     for steps in 0, 3, 0, 0, 2, 0:
         taken.step(steps)
         taken.snapshot()
-        rates.append(taken.rule.rate * taken.rule.slowdown / taken.rule.gamma)
+        rates.append(taken.rule.rate * taken.rule.regime.slowdown / taken.rule.gamma)
     stable = 1.5 * 1.7 / 2.4 / 4
     np.testing.assert_allclose(rates, [min(stable, 4 * 0.3 / steps)
                                        for steps in (8, 3, 3, 3, 2, 2)], rtol=1e-9)
@@ -101,7 +101,7 @@ def test_after_an_interrupt_all_is_measured_anew(monkeypatch, place):
 @pytest.mark.parametrize('changed, is_undone', [(0., True), (1e-3, True), (-1e-3, False)])
 def test_a_jump_that_does_not_lower_the_objective_is_undone(monkeypatch, changed, is_undone):
     with monkeypatch.context() as patched:
-        patched.setattr(composite, '_JUMPS', 0)
+        patched.setattr(composite.Composite, 'most_jumps', 0)
         taken = Taken(Problem('softmax'), proximal={'fc_weight': L1(0.05)})
     taken.rule.regime.jumps = 20
     taken.step(4)
@@ -111,20 +111,20 @@ def test_a_jump_that_does_not_lower_the_objective_is_undone(monkeypatch, changed
         asked.append(taken.weights())
         return -1. if len(asked) == 1 else changed  # the steps are kept
 
-    monkeypatch.setattr(snapshot_rule, 'change', change)
+    monkeypatch.setattr(rollback, 'change', change)
     taken.snapshot()
     assert len(asked) >= 3  # a second one goes half as far
     assert np.abs(asked[1]['fc_weight'] - before['fc_weight']).max() > 1e-3
     unchanged = all(np.array_equal(taken.weights()[name], before[name]) for name in before)
     assert unchanged == is_undone
-    assert taken.rule.num_rollbacks == 0 and taken.rule.slowdown == 1.
+    assert taken.rule.num_rollbacks == 0 and taken.rule.regime.slowdown == 1.
 
 
 def test_steps_of_no_change_are_kept(monkeypatch):
     taken = Taken(Problem('softmax'))
     taken.step(4)
     before = taken.weights()
-    monkeypatch.setattr(snapshot_rule, 'change', lambda *_: 0.)
+    monkeypatch.setattr(rollback, 'change', lambda *_: 0.)
     taken.snapshot()
     assert taken.rule.num_rollbacks == 0
     for name, value in before.items():

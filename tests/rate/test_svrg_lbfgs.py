@@ -22,7 +22,7 @@ from svrg_optimization.rate import smooth
         (mx.cpu(), None, '1'), (TWO_DEVICES, 'local', '1'), (TWO_DEVICES, 'device', '0')]})
 def test_training_is_that_of_two_loops(monkeypatch, kind, wd, rows, momentum, jumps,
                                        multipliers, context, kvstore, update_on_kvstore):
-    monkeypatch.setattr(smooth, '_JUMPS', jumps)
+    monkeypatch.setattr(smooth.Smooth, 'most_jumps', jumps)
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
     problem = Problem(kind, rows=rows, **{name[3:]: {'name': name, 'lr_mult': value}
                                           for name, value in multipliers.items()})
@@ -32,7 +32,7 @@ def test_training_is_that_of_two_loops(monkeypatch, kind, wd, rows, momentum, ju
     twin = SvrgLbfgs(problem, momentum, wd, multipliers, jumps=jumps,
                      layer='hidden' if kind == 'perceptron' else 'fc')
     twin.fit(epochs, 2, oracle.batches_of(rows, 10))
-    assert rule.num_rollbacks == twin.rollbacks and rule.slowdown == twin.slowdown
+    assert rule.num_rollbacks == twin.rollbacks and rule.regime.slowdown == twin.slowdown
     np.testing.assert_allclose([rule.gamma, rule.rate], [twin.gamma, twin.rate], rtol=1e-5)
     problem.assert_weights(module, twin.weights, 1e-6)
 
@@ -41,7 +41,7 @@ def test_training_is_that_of_two_loops(monkeypatch, kind, wd, rows, momentum, ju
 def test_with_a_factor_of_gradients_decays_in_the_metric_are_times_its_inverse(
         monkeypatch, rescale_grad):
     """It scales the loss against the decay; at first gamma is one over the factor of a row."""
-    monkeypatch.setattr(smooth, '_JUMPS', 2)  # more would end in rounding
+    monkeypatch.setattr(smooth.Smooth, 'most_jumps', 2)  # more would end in rounding
     problem = Problem('softmax')
     module = problem.module(2)
     rule = fit(problem, module, 4, wd=0.05, rescale_grad=rescale_grad)

@@ -109,7 +109,7 @@ def test_training_goes_back_without_momentum_and_with_half_the_rate(context, wit
     rule.rate = 3 * rule.gamma
     step_through(module, train_data)
     module.update_full_grads(train_data)
-    assert (rule.slowdown, rule.num_rollbacks) == (2, 1) and rule.rate <= rate_before
+    assert (rule.regime.slowdown, rule.num_rollbacks) == (2, 1) and rule.rate <= rate_before
     np.testing.assert_allclose(module.gradient_norm, norm, rtol=1e-6)
     updater = module._kvstore._updater if module._update_on_kvstore else module._updater
     assert not set(updater.states) & {0, 1, 2, 3, 'fc_weight', 'fc_bias'}
