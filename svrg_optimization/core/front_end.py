@@ -47,14 +47,14 @@ class Reference:
 
     Attributes
     ----------
-    is_repeatable : bool
+    repeats_draws : bool
         Whether a batch has the same gradient when it is computed again with the same random
         numbers.
     is_cheap : bool
         Whether it is known that a gradient is computed faster than it is stored.
     """
 
-    is_repeatable, is_cheap = True, False
+    repeats_draws, is_cheap = True, False
 
     def noise_sources(self):
         """List the layers, such as Dropout, that make the objective differ from batch to batch."""

@@ -49,7 +49,7 @@ class ModuleReference(Reference):
         return [*masks.layers, *masks.unshared, *['BatchNorm'] * self._has_batch_statistics]
 
     @property
-    def is_repeatable(self):
+    def repeats_draws(self):
         """Whether a batch has the same gradient again with the same masks."""
         return not self.executors.masks.unshared
 
@@ -136,19 +136,32 @@ class ModuleReference(Reference):
         executors = model._svrg.reference.executors
         if a_pass is None:
             return executors.run(executors.bound_for('data', batch), batch, model, draws)
+        part, module, real = self._real_rows(executors, batch, a_pass)
+        if not real:
+            return BatchGradient({}, executor_group.batch_size(executors.module), is_of_step=False)
+        reduction = executors.loss_reduction
+        found = executors.run(module, part, model, draws,
+                              None if model._svrg.snapshot.num_taken else self.warn_once)
+        parts = executor_group.rows_on_devices(module, reduction.mask)
+        return found._replace(rows=round(real * sum(parts)), is_of_step=part is batch,
+                              weights=reduction.weights(parts, real, self.batch_size))
+
+    def _real_rows(self, executors, batch, a_pass):
+        """Return what is left of a batch without its padding, and the module that is bound for it.
+
+        The last one returned is which part of its rows are real: 1 where all padding is cut off.
+        """
         module, reduction = executors.module, executors.loss_reduction
-        run, rows, padding = batch, executor_group.batch_size(module), 0
-        if not executors.is_whole(batch):
+        if executors.is_whole(batch):
+            rows, padding = executor_group.batch_size(module), 0
+        else:
             shapes = module.data_shapes, module.label_shapes or []
             check_batch('train_data', batch, *shapes)
             rows, padding = count_rows(batch, shapes[0])
-            if padding == rows:
-                return BatchGradient({}, rows, is_of_step=False)
-            module = None
-        real_rows = rows - padding
-        real = real_rows / rows
+        if padding == rows:
+            return batch, None, 0
         if reduction.is_mixed:
-            if real_rows != self.batch_size:
+            if rows - padding != self.batch_size:
                 self.warn_once(
                     'the symbol has losses that are sums and losses that are means: a short batch '
                     'is weighted by its real rows, which is right for one kind only. Choose a '
@@ -156,21 +169,15 @@ class ModuleReference(Reference):
                     'one kind')
         elif padding:
             in_front = pads_in_front(a_pass.train_data)
-            cut = without_padding(batch, *shapes, in_front)
-            module = executors.for_batch(cut, cuts_states=not in_front)
-            if module is None:
-                self.warn_once(
-                    'the module cannot be bound for the real rows of a padded batch alone: it is '
-                    'weighted by its real rows, padding included. Choose a batch size that divides '
-                    "the rows, or last_batch_handle='discard'")
-            else:
-                run, real = cut, 1
-        module = module or executors.bound_for('train_data', batch)
-        found = executors.run(module, run, model, draws,
-                              None if model._svrg.snapshot.num_taken else self.warn_once)
-        parts = executor_group.rows_on_devices(module, reduction.mask)
-        return found._replace(rows=round(real * sum(parts)), is_of_step=run is batch,
-                              weights=reduction.weights(parts, real, self.batch_size))
+            part = without_padding(batch, *shapes, in_front)
+            bound = executors.for_batch(part, cuts_states=not in_front)
+            if bound is not None:
+                return part, bound, 1
+            self.warn_once(
+                'the module cannot be bound for the real rows of a padded batch alone: it is '
+                'weighted by its real rows, padding included. Choose a batch size that divides '
+                "the rows, or last_batch_handle='discard'")
+        return batch, executors.bound_for('train_data', batch), (rows - padding) / rows
 
     def batches_at_once(self, batch):
         """Return how many batches like this one may be computed as one."""
