@@ -41,10 +41,7 @@ class Composite(Regime):
         return (self.pairs.gamma or UNKNOWN) * min(1., _RATE / batches)
 
     def step_size(self, name, rate, like):
-        """Return a rate divided by D, for an operator; without D the rate.
-
-        `like` is an array with shape, context and dtype of the parameter.
-        """
+        """Return a rate divided by D; without D the rate."""
         diagonal = self.steps.diagonal(-1.).get(name)
         if diagonal is None:
             return rate

@@ -11,8 +11,9 @@ ROUNDING = 25  # times the precision, relative: differences that are noise
 UNKNOWN = 0.1  # gamma where nothing can be measured
 _LONGER = 10.  # by which gamma grows along a move without curvature; less after too long ones
 _SLOWEST = 0.9  # from one way to the next: a ratio above it is not measured
-_STATE = 'dtype', 'has_noise', 'jumps', 'steepest', 'slowdown', 'largest', 'has_values'
-_OF_PAIRS, _OF_WAYS = ('gamma', 'moves', 'changes'), ('expected', 'shortfall', 'slowness')
+_STATE = {  # what a file has of each part
+    'regime': ('dtype', 'has_noise', 'jumps', 'steepest', 'slowdown', 'largest', 'has_values'),
+    'pairs': ('gamma', 'moves', 'changes'), 'ways': ('expected', 'shortfall', 'slowness')}
 
 
 class Move(NamedTuple):
@@ -130,6 +131,8 @@ class Regime:
         Most jumps at a snapshot.
     ways : Ways
         Those so far.
+    residual : callable or None
+        With operators it returns the length of a proximal step from a Point.
     """
 
     most_jumps, has_pairs, has_noise, residual = 0, True, False, None
@@ -187,16 +190,25 @@ class Regime:
                                  lambda change: metric.pull(former.unpull(change)))
             self._measure_in(metric)
 
+    def step_size(self, name, rate, like):
+        """Return a rate for the operator of a parameter, or an array of one for each element.
+
+        `like` is an array with shape, context and dtype of the parameter.
+        """
+        return rate
+
     # A file
+
+    def _parts(self):
+        return {'regime': self, 'pairs': self.pairs, 'ways': self.ways}
 
     def state(self):
         """Return what `load_state` takes, for a file."""
-        return {'kind': type(self).__name__, 'metric': self.metric.state(), 'of_regime': {
-                    name: getattr(self, name) for name in _STATE},
-                'of_pairs': {name: getattr(self.pairs, name) for name in _OF_PAIRS},
-                'of_ways': {name: getattr(self.ways, name) for name in _OF_WAYS}}
+        return {'kind': type(self).__name__, 'metric': self.metric.state(), **{
+            part: {name: getattr(owner, name) for name in _STATE[part]}
+            for part, owner in self._parts().items()}}
 
     def load_state(self, state):
         """Go on with what `state` has returned, in the metric of the state."""
-        for part, name in ((self, 'of_regime'), (self.pairs, 'of_pairs'), (self.ways, 'of_ways')):
-            vars(part).update(state[name])
+        for part, owner in self._parts().items():
+            vars(owner).update({name: state[part][name] for name in _STATE[part]})

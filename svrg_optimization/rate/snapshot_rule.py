@@ -244,8 +244,7 @@ class SnapshotRule(LRScheduler):
 
     def step_size(self, name, rate, like):
         """Return a rate for a proximal operator, as the regime has it for each element."""
-        return self.regime.step_size(name, rate, like) if isinstance(
-            self.regime, Composite) else rate
+        return self.regime.step_size(name, rate, like) if self.regime else rate
 
     # A file
 
@@ -264,6 +263,6 @@ class SnapshotRule(LRScheduler):
         saved = state['regime']
         if saved is not None:
             self.regime = _REGIMES[saved['kind']](
-                Metric.from_state(saved['metric'], names or {}), saved['of_regime']['dtype'],
+                Metric.from_state(saved['metric'], names or {}), saved['regime']['dtype'],
                 proximal)
             self.regime.load_state(saved)
