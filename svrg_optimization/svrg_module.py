@@ -20,8 +20,8 @@ from .core.full_gradient import FullGradient, share_out
 from .core.requirements import ALL_ROWS, require
 from .core.settings import Settings, arguments_from, setting
 from .core.svrg import BEGUN, COMPUTED, CORRECTING, READY, SVRG, Step
-from .data.batch_rows import CHANGED
-from .data.iterators import rewind, rewind_for_pass, was_changed_after, was_read_at_its_end
+from .data.custom_loop import LoopOverIterator
+from .data.iterators import rewind, rewind_for_pass
 from .kvstore.horovod import is_wrapped
 from .kvstore.keys import KVStoreKeys
 from .kvstore.kinds import is_distributed
@@ -197,8 +197,7 @@ class SVRGModule(Module):
         self._waiting = {}  # parts of a checkpoint, for bind and init_optimizer
         self._keeps_snapshot = False
         self._pass_of_fit = None, False  # its iterator, and whether it stands at the beginning
-        self._unchecked = None  # data whose first step is still to come
-        self._pass_of_loop = None, 0, 0  # id of its iterator, updates before it, its end
+        self._loop = LoopOverIterator(warn_once)  # by hand
 
     update_freq = setting('update_freq', 'Epochs from one snapshot to the next, 1 or more.')
     alpha = setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
@@ -500,10 +499,8 @@ class SVRGModule(Module):
         finally:
             reference.batch_size = batch_size  # a batch of another size does not change B
         self._svrg.step = Step(data_batch, is_training, stage=BEGUN)
-        if self._unchecked is not None and is_training:
-            train_data, self._unchecked = self._unchecked, None
-            if was_changed_after(train_data, self._pass_of_loop[-1], data_batch):
-                self._svrg.warn_once(CHANGED % ('train_data', 'symbol'), 'changed')
+        if is_training:
+            self._loop.begin_step(data_batch)
 
     def predict(self, eval_data, *args, **kwargs):
         """Predict as Module does."""
@@ -697,22 +694,15 @@ class SVRGModule(Module):
             require(ALL_ROWS, {'svrg_lbfgs': trained.rule}, 'full_grad_batches', a_pass.count)
         of_fit, is_rewound = self._pass_of_fit
         if train_data is not of_fit:
-            *before, end = self._pass_of_loop
-            if before == [id(train_data), svrg.snapshot.num_update] and (
-                    was_read_at_its_end(train_data, end)):
-                svrg.warn_once('no step was made from the last snapshot, since train_data were at '
-                               'their end: call train_data.reset() after update_full_grads, or '
-                               'loop over training_batches(train_data)')
+            self._loop.begin_pass(train_data, svrg.snapshot.num_update)
             rewind(train_data)
         elif not is_rewound:
             rewind_for_pass(train_data)
         a_pass.rewind = rewind_for_pass(train_data, is_rewound=True)
         synchronize(self)
         convergence.take(svrg, trained, a_pass, workers_of(self, train_data is of_fit))
-        if not (svrg.store.budget or self._pass_of_loop[0] == id(train_data)):
-            self._unchecked = None if train_data is of_fit else train_data
-        self._pass_of_loop = (id(train_data), svrg.snapshot.num_update,
-                              getattr(train_data, 'cursor', 0))
+        self._loop.end_pass(train_data, svrg.snapshot.num_update, may_change=not (
+            svrg.store.budget or train_data is of_fit))
 
     # These two are kept for code written for mxnet.contrib: a pass does not call them.
 

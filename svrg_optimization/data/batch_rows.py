@@ -1,6 +1,5 @@
 """Rows of a batch: which are data and which are padding."""
 
-import numpy as np
 from mxnet import ndarray as nd
 from mxnet.io import DataBatch, DataDesc
 
@@ -80,21 +79,6 @@ def check_batch(name, batch, data_shapes, label_shapes):
         if not 0 <= padding <= rows:
             raise ValueError('%s must yield batches whose pad is an int from 0 to their %d rows, '
                              'not %r' % (name, rows, padding))
-
-
-def have_changed(given, read):
-    """Tell whether arrays of a step have other values than those that were read for it.
-
-    Arrays of another size are not compared, as a loop may cut a batch or encode a label.
-    """
-    return any(np.prod(one.shape) == np.prod(other.shape) and not np.allclose(
-        one.asnumpy().ravel(), other.asnumpy().ravel(), rtol=1e-2, atol=1e-6, equal_nan=True)
-               for one, other in zip(given, read))
-
-
-CHANGED = ('the loop has changed a batch after %s yielded it, and the full gradient is over the '
-           'batches as they are yielded: training converges on these. What changes batches must '
-           'be in the data or in the %s')
 
 
 def count_rows(batch, data_shapes):

@@ -6,7 +6,7 @@ import itertools
 from mxnet.gluon.data import BatchSampler, RandomSampler
 from mxnet.io import MXDataIter, NDArrayIter, PrefetchingIter, ResizeIter
 
-from .batch_rows import batch_axis, have_changed, labels_of
+from .batch_rows import batch_axis
 
 
 def rewind(train_data):
@@ -49,33 +49,6 @@ def rewind_for_pass(train_data, is_rewound=False):
         train_data.reset()
     place = {name: getattr(train_data, name) for name in ('cursor', '_cache_data', '_cache_label')}
     return functools.partial(vars(train_data).update, place)  # at once, whatever Ctrl-C does
-
-
-def was_read_at_its_end(train_data, end):
-    """Tell whether an NDArrayIter was asked for a batch since it stood at its end.
-
-    No other iterator of MXNet changes when it is asked there.
-    """
-    return isinstance(train_data, NDArrayIter) and train_data.cursor > end
-
-
-def was_changed_after(train_data, end, batch):
-    """Tell whether a batch has other values than an NDArrayIter has at its place, or one before.
-
-    A loop may read one batch ahead. Of other iterators it is not known. Where the iterator still
-    stands at the `end` of a pass, the loop may read other data.
-    """
-    if (type(train_data) is not NDArrayIter or isinstance(batch, list) or batch.pad
-            or train_data.layout.find('N') != 0
-            or train_data.last_batch_handle == 'roll_over'
-            or train_data.cursor == end or not 0 <= train_data.cursor < train_data.num_data):
-        return False
-    size, given = train_data.batch_size, [*batch.data, *labels_of(batch)]
-    places = [begin for begin in (train_data.cursor, train_data.cursor - size)
-              if 0 <= begin <= train_data.num_data - size]
-    return bool(places) and all(have_changed(given, [
-        array[begin:begin + size] for _, array in train_data.data + train_data.label])
-        for begin in places)
 
 
 def rows_left_over(train_data):

@@ -12,7 +12,7 @@ from ..checkpoint.files import read, write
 from ..core.requirements import ALL_ROWS, COMPRESSED, require
 from ..core.settings import Settings, setting
 from ..core.svrg import BEGUN, COMPUTED, READY, SVRG, Step
-from ..data.batch_rows import CHANGED, have_changed
+from ..data.custom_loop import YieldedBatches
 from ..kvstore.horovod import with_horovod
 from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_devices
 from ..kvstore.workers import workers_of_trainer
@@ -174,7 +174,7 @@ class SVRGTrainer(gluon.Trainer):
         self._summed = None  # rows whose SVRG gradients `step` is to find
         self._keys_on_servers = set()
         self._data_of_snapshot = None  # what it is the mean over; not known of a file's
-        self._yielded = None  # copies of the last batches, before the first step from a snapshot
+        self._yielded = YieldedBatches(self._svrg.warn_once, arrays_of)
 
     alpha = setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
                     'schedule of it. In a resumed run a schedule also counts the updates before '
@@ -278,7 +278,8 @@ class SVRGTrainer(gluon.Trainer):
         if self._reference.weights_were_set():
             self._svrg.forget_history(trained)
         convergence.take(self._svrg, trained, a_pass, self._agreeing_workers(takes_snapshot=True))
-        self._data_of_snapshot, self._yielded = train_data, []
+        self._data_of_snapshot = train_data
+        self._yielded.end_pass()
         a_pass.rewind()
 
     def epochs(self, train_data, num_epoch, update_freq=2, *, begin_epoch=0, states=()):
@@ -377,9 +378,7 @@ class SVRGTrainer(gluon.Trainer):
         inputs = tuple(batch[0]) if len(batch) == 1 else tuple(map(list, zip(*batch)))
         if len(inputs) == 1 and isinstance(batch[0][0], dict):
             inputs = inputs[0]
-        if self._yielded is not None:
-            copies = [array.copy() for array in arrays_of(inputs)]
-            self._yielded = [*self._yielded, copies][-2:]  # a loop may read one ahead
+        self._yielded.add(inputs)
         return inputs
 
     def _check_ready(self):
@@ -465,9 +464,7 @@ class SVRGTrainer(gluon.Trainer):
                 for of_devices in inputs):
             raise ValueError('inputs must be lists of one for each of the devices, %s, as '
                              'gluon.utils.split_and_load returns them' % (self._devices,))
-        yielded, self._yielded = self._yielded, None  # it looks once a snapshot
-        if yielded and all(have_changed(arrays_of(inputs), each) for each in yielded):
-            svrg.warn_once(CHANGED % ('training_batches', 'objective'), 'changed')
+        self._yielded.begin_step(inputs)
         before, self._summed = self._summed, None
         batch = list(zip(*inputs)) if in_lists else [inputs]
         try:

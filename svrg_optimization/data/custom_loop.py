@@ -1,0 +1,96 @@
+"""Mistakes of a loop by hand, which are told once: batches that it changes, data at their end."""
+
+import numpy as np
+from mxnet.io import NDArrayIter
+
+from .batch_rows import labels_of
+
+_CHANGED = ('the loop has changed a batch after %s yielded it, and the full gradient is over the '
+            'batches as they are yielded: training converges on these. What changes batches must '
+            'be in the data or in the %s')
+
+
+class YieldedBatches:
+    """Copies of the batches that a front end yields, until the first step after a pass.
+
+    `arrays_of` lists the arrays of a batch.
+    """
+
+    def __init__(self, warn_once, arrays_of):
+        self._warn_once, self._arrays_of, self._copies = warn_once, arrays_of, None
+
+    def end_pass(self):
+        """Begin to copy batches."""
+        self._copies = []
+
+    def add(self, batch):
+        """Copy a batch; the last two are kept, as a loop may read ahead."""
+        if self._copies is not None:
+            self._copies = [*self._copies, [
+                array.copy() for array in self._arrays_of(batch)]][-2:]
+
+    def begin_step(self, batch):
+        """Compare the batch of a step with those that were yielded."""
+        copies, self._copies = self._copies, None
+        if copies and all(_have_changed(self._arrays_of(batch), each) for each in copies):
+            self._warn_once(_CHANGED % ('training_batches', 'objective'), 'changed')
+
+
+class LoopOverIterator:
+    """A loop over an iterator, which is only known to it by its passes and steps.
+
+    What is told needs an NDArrayIter, which shows where it stands.
+    """
+
+    def __init__(self, warn_once):
+        self._warn_once = warn_once
+        self._data, self._updates, self._end = None, 0, 0  # of the latest pass: an id, and counts
+        self._unchecked = None  # data whose first step is still to come
+
+    def begin_pass(self, train_data, updates):
+        """Tell of a loop after the last pass that has found no batch, given the updates so far."""
+        if (self._data, self._updates) == (id(train_data), updates) and isinstance(
+                train_data, NDArrayIter) and train_data.cursor > self._end:
+            self._warn_once('no step was made from the last snapshot, since train_data were at '
+                            'their end: call train_data.reset() after update_full_grads, or '
+                            'loop over training_batches(train_data)')
+
+    def end_pass(self, train_data, updates, may_change=True):
+        """Let the first step be checked, unless the loop has been over these data before."""
+        if may_change and self._data != id(train_data):
+            self._unchecked = train_data
+        self._data, self._updates = id(train_data), updates
+        self._end = getattr(train_data, 'cursor', 0)
+
+    def begin_step(self, batch):
+        """Compare the first batch of the loop with what the iterator has at its place."""
+        data, self._unchecked = self._unchecked, None
+        if data is not None and self._is_changed(data, batch):
+            self._warn_once(_CHANGED % ('train_data', 'symbol'), 'changed')
+
+    def _is_changed(self, data, batch):
+        """Tell whether a batch differs from those at the iterator's place and one before.
+
+        A loop may read one batch ahead. Where the iterator still stands at the end of a pass, the
+        loop may read other data.
+        """
+        if (type(data) is not NDArrayIter or isinstance(batch, list) or batch.pad
+                or data.layout.find('N') != 0 or data.last_batch_handle == 'roll_over'
+                or data.cursor == self._end or not 0 <= data.cursor < data.num_data):
+            return False
+        size, given = data.batch_size, [*batch.data, *labels_of(batch)]
+        places = [begin for begin in (data.cursor, data.cursor - size)
+                  if 0 <= begin <= data.num_data - size]
+        return bool(places) and all(_have_changed(given, [
+            array[begin:begin + size] for _, array in data.data + data.label])
+            for begin in places)
+
+
+def _have_changed(given, read):
+    """Tell whether arrays of a step have other values than those that were read for it.
+
+    Arrays of another size are not compared, as a loop may cut a batch or encode a label.
+    """
+    return any(np.prod(one.shape) == np.prod(other.shape) and not np.allclose(
+        one.asnumpy().ravel(), other.asnumpy().ravel(), rtol=1e-2, atol=1e-6, equal_nan=True)
+               for one, other in zip(given, read))
