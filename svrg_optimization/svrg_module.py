@@ -199,14 +199,8 @@ class SVRGModule(Module):
         self._pass_of_fit = None, False  # its iterator, and whether it stands at the beginning
         self._loop = LoopOverIterator(warn_once)  # by hand
 
-    update_freq = setting('update_freq', 'Epochs from one snapshot to the next, 1 or more.')
-    alpha = setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
-                    'schedule of it. In a resumed run a schedule also counts the updates before '
-                    'the stop.')
-    full_grad_batches = setting('full_grad_batches', 'Batches of a full gradient: None for all, an '
-                                'int, or a function of the number of snapshots so far.')
-    tol = setting('tol', 'The `distance` of `result` at which training has converged and ends; '
-                  'None if it does not end there.')
+    update_freq, alpha, tol = setting('update_freq'), setting('alpha'), setting('tol')
+    full_grad_batches = setting('full_grad_batches')
 
     @property
     def has_converged(self):

@@ -11,6 +11,14 @@ from .store import checked_budget
 
 _COEFFICIENT = 'a number from 0 to 1 or a callable that returns one'
 _LOST = 'a function or an operator of your own'  # in a file, in the place of one
+_SET_LATER = {  # with the docstrings of the properties
+    'update_freq': 'Epochs from one snapshot to the next, 1 or more.',
+    'alpha': 'Coefficient of the variance reduction, a number in [0, 1] or a schedule of it. In a '
+             'resumed run a schedule also counts the updates before the stop.',
+    'full_grad_batches': 'Batches of a full gradient: None for all, an int, or a function of the '
+                         'number of snapshots so far.',
+    'tol': 'The `distance` of `result` at which training has converged and ends; None if it does '
+           'not end there.'}
 
 
 class Settings:
@@ -97,7 +105,8 @@ def arguments_from(state, given, update_freq):
     return {**saved, **given}
 
 
-def setting(name, doc):
+def setting(name):
     """Return a property of a front end: a setting that may be set later."""
     return property(lambda owner: getattr(owner._svrg.settings, name),
-                    lambda owner, value: owner._svrg.settings.set(**{name: value}), doc=doc)
+                    lambda owner, value: owner._svrg.settings.set(**{name: value}),
+                    doc=_SET_LATER[name])

@@ -176,11 +176,7 @@ class SVRGTrainer(gluon.Trainer):
         self._data_of_snapshot = None  # what it is the mean over; not known of a file's
         self._yielded = YieldedBatches(self._svrg.warn_once, arrays_of)
 
-    alpha = setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
-                    'schedule of it. In a resumed run a schedule also counts the updates before '
-                    'the stop.')
-    tol = setting('tol', 'The `distance` of `result` at which training has converged and ends; '
-                  'None if it does not end there.')
+    alpha, tol = setting('alpha'), setting('tol')
 
     @property
     def learning_rate(self):
