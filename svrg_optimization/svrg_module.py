@@ -493,8 +493,8 @@ class SVRGModule(Module):
         finally:
             reference.batch_size = batch_size  # a batch of another size does not change B
         self._svrg.step = Step(data_batch, is_training, stage=BEGUN)
-        if is_training:
-            self._loop.begin_step(data_batch)
+        if is_training and self._loop.unchecked is not None:
+            self._loop.check_first_step(data_batch)
 
     def predict(self, eval_data, *args, **kwargs):
         """Predict as Module does."""

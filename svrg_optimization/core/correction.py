@@ -64,8 +64,7 @@ def correct_batch(gradients, at_snapshot, full_gradient, alpha=1, formula=None):
         for names in groups:
             now, then = ([arrays[name][device] for name in names]
                          for arrays in (gradients, snapshot_gradients))
-            add_fused(now, then, -alpha)
-            add_fused(now, [share[name] for name in names], alpha)
+            correct_fused(now, then, [share[name] for name in names], alpha)
     for name in others:
         for device, gradient in enumerate(gradients[name]):
             if formula is None and is_row_sparse(gradient):
@@ -106,6 +105,20 @@ class Groups(dict):
         others = [name for name in names if not any(name in group for group in groups)]
         self[names] = found = list(filter(None, groups)), others
         return found
+
+
+def correct_fused(gradients, snapshot_gradients, full, alpha):
+    """Turn the gradients of a group into SVRG gradients, in place."""
+    if alpha == 1:
+        # In one operation, which saves 5 to 10 % of an epoch of a linear model: an sgd step with
+        # momentum, whose weight is the full gradient, and whose momentum is the gradient.
+        count = len(gradients)
+        nd.multi_sgd_mom_update(*itertools.chain(*zip(full, snapshot_gradients, gradients)),
+                                lrs=(1,) * count, wds=(0,) * count, momentum=1, num_weights=count,
+                                out=gradients)
+    else:
+        add_fused(gradients, snapshot_gradients, -alpha)
+        add_fused(gradients, full, alpha)
 
 
 def add_fused(totals, gradients, factor=1):

@@ -9,11 +9,6 @@ def as_list(batch):
     return batch if isinstance(batch, list) else [batch]
 
 
-def padding_of(batch):
-    """Return the `pad` of a DataBatch, 0 if it has none."""
-    return getattr(batch, 'pad', None) or 0
-
-
 def labels_of(batch):
     """List the labels of a DataBatch; the list is empty if it has none."""
     return getattr(batch, 'label', None) or []
@@ -25,7 +20,7 @@ def held(batch, copies):
         return [held(piece, copies) for piece in batch]
     data, label = ([nd.identity(array) if copies else array for array in arrays]
                    for arrays in (batch.data, labels_of(batch)))
-    return DataBatch(data, label, padding_of(batch), **{
+    return DataBatch(data, label, getattr(batch, 'pad', None), **{
         name: getattr(batch, name, None) for name in ('bucket_key', 'provide_data',
                                                       'provide_label')})
 
@@ -87,7 +82,7 @@ def count_rows(batch, data_shapes):
     position = next(i for i, axis in enumerate(axes) if axis >= 0)
     pieces = as_list(batch)
     return (sum([piece.data[position].shape[axes[position]] for piece in pieces]),
-            sum(map(padding_of, pieces)))
+            sum(getattr(piece, 'pad', None) or 0 for piece in pieces))
 
 
 def without_padding(batch, data_shapes, label_shapes, padding_first):

@@ -40,12 +40,17 @@ class LoopOverIterator:
     """A loop over an iterator, which is only known to it by its passes and steps.
 
     What is told needs an NDArrayIter, which shows where it stands.
+
+    Attributes
+    ----------
+    unchecked : DataIter or None
+        Data whose first step is still to come.
     """
 
     def __init__(self, warn_once):
         self._warn_once = warn_once
         self._data, self._updates, self._end = None, 0, 0  # of the latest pass: an id, and counts
-        self._unchecked = None  # data whose first step is still to come
+        self.unchecked = None
 
     def begin_pass(self, train_data, updates):
         """Tell of a loop after the last pass that has found no batch, given the updates so far."""
@@ -58,14 +63,14 @@ class LoopOverIterator:
     def end_pass(self, train_data, updates, may_change=True):
         """Let the first step be checked, unless the loop has been over these data before."""
         if may_change and self._data != id(train_data):
-            self._unchecked = train_data
+            self.unchecked = train_data
         self._data, self._updates = id(train_data), updates
         self._end = getattr(train_data, 'cursor', 0)
 
-    def begin_step(self, batch):
+    def check_first_step(self, batch):
         """Compare the first batch of the loop with what the iterator has at its place."""
-        data, self._unchecked = self._unchecked, None
-        if data is not None and self._is_changed(data, batch):
+        data, self.unchecked = self.unchecked, None
+        if self._is_changed(data, batch):
             self._warn_once(_CHANGED % ('train_data', 'symbol'), 'changed')
 
     def _is_changed(self, data, batch):

@@ -65,13 +65,9 @@ def _scale(attrs):
     return float(attrs.get('grad_scale', 1))
 
 
-def _reshaped(labels, shape):
-    return labels if labels.shape == shape else labels.reshape(shape)
-
-
 def _of_regression(loss, factor, attrs, scores, labels):
     outputs = labels.size // labels.shape[0]
-    return loss(scores, _reshaped(labels, scores.shape)), factor * _scale(attrs) / outputs
+    return loss(scores, labels.reshape(scores.shape)), factor * _scale(attrs) / outputs
 
 
 def _softmax(attrs, scores, labels):
@@ -81,10 +77,10 @@ def _softmax(attrs, scores, labels):
     axis = 1 if is_spatial else -1
     logs, scale = nd.log_softmax(scores, axis=axis), _scale(attrs)
     if labels.size == scores.size:  # probabilities
-        return _reshaped(labels, scores.shape) * logs, -scale
+        return labels.reshape(scores.shape) * logs, -scale
     classes = scores.shape[axis]
-    labels = _reshaped(labels, tuple(size for place, size in enumerate(scores.shape)
-                                     if place != axis % scores.ndim))
+    labels = labels.reshape([size for place, size in enumerate(scores.shape)
+                             if place != axis % scores.ndim])
     logs_of_class = nd.pick(logs, labels, axis=axis)
     smoothed = float(attrs.get('smooth_alpha', 0))
     if smoothed:
