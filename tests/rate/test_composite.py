@@ -6,11 +6,11 @@ import pytest
 from sklearn.linear_model import Lasso
 
 import oracle
+from dense_metric import block_of, by_bfgs, dense, metric_of, of_all_outputs
 from own_operators import Cap
 from svrg_optimization.core.optimality import Point
 from svrg_optimization.proximal import L1, Box, GroupLasso
 from svrg_optimization.rate.composite import Composite
-from svrg_optimization.rate.metric import Block, Metric, Moments
 
 COLUMNS, OUTPUTS, ROWS = 5, 2, 60
 RNG = np.random.RandomState(0)
@@ -18,36 +18,12 @@ INPUTS = RNG.normal(size=(ROWS, COLUMNS)) * [1, 2, 0.5, 1, 3] + 5
 GAMMA = 0.7
 
 
-def metric_of(inputs, outputs=OUTPUTS, axis=1, joined=True, multiplier=1.):
-    mean = inputs.mean(axis=0)
-    names = ['weight', 'bias'][:1 + joined]
-    block = Block(names, axis, Moments(mean, (inputs - mean).T @ (inputs - mean) / len(inputs)),
-                  [0.] * len(names), 'float64')
-    shapes = {'weight': (outputs, COLUMNS) if axis else (COLUMNS, outputs), 'bias': (outputs,),
-              'other': (2, 2)}
-    return Metric(shapes, {**dict.fromkeys(shapes, multiplier), 'other': 0.5}, [block])
+def metric_at(inputs, axis=1, joined=True, multiplier=1., outputs=OUTPUTS):
+    return metric_of(block_of(inputs, (0., 0.)[:1 + joined], axis), multiplier, outputs)
 
 
 def dense_of(metric, inputs):
-    """Return M of all parameters."""
-    matrix = np.diag(metric.vector({name: np.full(shape, 1 / metric.multipliers[name])
-                                    for name, shape in metric.shapes.items()}))
-    places, (block,) = metric.arrays(np.arange(metric.size)), metric.blocks
-    weight = places['weight'] if block.axis else places['weight'].T
-    inputs = np.column_stack([inputs, np.ones((len(inputs), int(block.is_joined)))])
-    for row, last in zip(weight, places['bias']):
-        chosen = np.array([*row, last][:inputs.shape[1]])
-        matrix[np.ix_(chosen, chosen)] = inputs.T @ inputs / len(inputs) / (
-            metric.multipliers['weight'])
-    return matrix
-
-
-def updated(matrix, pairs):
-    """Return a Hessian after updates of BFGS."""
-    for s, y in pairs:
-        turned = matrix @ s
-        matrix = matrix + np.outer(y, y) / (s @ y) - np.outer(turned, turned) / (s @ turned)
-    return matrix
+    return of_all_outputs(metric, dense(inputs, (0., 0.)[:1 + metric.blocks[0].is_joined]))
 
 
 def point_of(weights, gradient):
@@ -59,12 +35,12 @@ class Model:
 
     def __init__(self, operator, prox, axis=1, joined=True, pairs=0):
         self.inputs, self.prox = INPUTS - 5 * (not joined), prox
-        self.metric = metric = metric_of(self.inputs, axis=axis, joined=joined, multiplier=2.)
+        self.metric = metric = metric_at(self.inputs, axis, joined, 2.)
         self.regime = Composite(metric, 'float64', {'weight': operator})
         rng, self.hessian = np.random.RandomState(1), dense_of(metric, self.inputs) / GAMMA
         moves, root = rng.normal(size=(pairs, metric.size)), np.linalg.cholesky(self.hessian)
         truth = root @ np.diag(rng.uniform(0.3, 3, metric.size)) @ root.T
-        self.hessian = updated(self.hessian, [(move, truth @ move) for move in moves])
+        self.hessian = by_bfgs(self.hessian, [(move, truth @ move) for move in moves])
         for move in moves:
             self.regime.pairs.add(metric.whiten(move), metric.pull(truth @ move))
         self.regime.pairs.gamma = GAMMA
@@ -134,7 +110,7 @@ def test_a_jump_ends_at_the_minimum_of_the_model(kind, axis, joined, pairs):
 def test_with_squares_a_jump_solves_the_lasso(strength, joined):
     """Where the metric is the Hessian itself."""
     inputs = INPUTS - 5 * (not joined)
-    metric = metric_of(inputs, 1, joined=joined)
+    metric = metric_at(inputs, joined=joined, outputs=1)
     labels = inputs @ [1, 0, 0, -2, 0.5] + 3 + RNG.normal(size=ROWS)
     weight, bias = RNG.normal(size=(1, COLUMNS)), RNG.normal(size=1) * joined
     error = inputs @ weight[0] + bias - labels
@@ -175,7 +151,7 @@ def test_the_residual_is_the_length_of_a_proximal_step(kind, axis):
 
 
 def test_steps_of_an_operator_are_divided_by_the_diagonal():
-    metric = metric_of(INPUTS)
+    metric = metric_at(INPUTS)
     like = mx.nd.zeros((OUTPUTS, COLUMNS))
     expected = 0.25 / np.square(INPUTS).mean(axis=0)
     for operator in L1(1.), GroupLasso(1., 1):
@@ -192,7 +168,7 @@ def test_steps_of_an_operator_are_divided_by_the_diagonal():
 
 
 def test_before_gamma_is_known_there_is_no_way():
-    metric = metric_of(INPUTS)
+    metric = metric_at(INPUTS)
     regime = Composite(metric, 'float64', {'weight': L1(1.)})
     assert np.isnan(regime.way(point_of(*np.ones((2, metric.size))))).all()
     assert [regime.rate(0.7, 100, batches) for batches in (5, 40)] == [0.1, 0.025]

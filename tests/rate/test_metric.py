@@ -7,7 +7,14 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from svrg_lbfgs import inverse_of
+from dense_metric import (
+    block_of,
+    dense,
+    inverse_of,
+    metric_of,
+    moments_of,
+    of_all_outputs,
+)
 from svrg_optimization.core.front_end import Workers
 from svrg_optimization.proximal import L1, GroupLasso
 from svrg_optimization.rate.metric import (
@@ -15,7 +22,6 @@ from svrg_optimization.rate.metric import (
     Block,
     InputMoments,
     Layer,
-    Metric,
     Moments,
     blocks_of,
 )
@@ -26,48 +32,6 @@ OUTPUTS = 3
 LAYER = Layer('weight', 'bias', 1)
 
 
-def moments_of(rows, is_full=True):
-    mean = rows.mean(axis=0)
-    centred = rows - mean
-    return Moments(mean, centred.T @ centred / len(rows) if is_full
-                   else np.square(centred).mean(axis=0))
-
-
-def dense(rows, decays):
-    """Return M of one output; with two decays the bias is joined."""
-    inputs = np.column_stack([rows, np.ones((len(rows), len(decays) - 1))])
-    return inputs.T @ inputs / len(rows) + np.diag(
-        [decays[0]] * rows.shape[1] + list(decays[1:]))
-
-
-def block_of(rows, decays, axis=1, dtype='float64', is_invariant=False, **how):
-    return Block(['weight', 'bias'][:len(decays)], axis, moments_of(rows, **how), list(decays),
-                 dtype, is_invariant)
-
-
-def metric_of(block, multiplier=1., outputs=OUTPUTS):
-    columns = len(block.mean)
-    shapes = {'bias': (outputs,), 'other': (2, 2),
-              'weight': (outputs, columns) if block.axis else (columns, outputs)}
-    return Metric(shapes, {**dict.fromkeys(block.names, multiplier), 'other': 4.,
-                           **({} if block.is_joined else {'bias': 9.})}, [block])
-
-
-class Dense:
-    """M of all parameters as one matrix, in the order of a Metric's vectors."""
-
-    def __init__(self, metric, of_output):
-        self.matrix = np.diag(metric.vector({
-            name: np.full(shape, 1 / metric.multipliers[name])
-            for name, shape in metric.shapes.items()}))
-        places = metric.arrays(np.arange(metric.size))
-        block, = metric.blocks
-        weight = places['weight'] if block.axis else places['weight'].T
-        for row, last in zip(weight, places['bias']):
-            chosen = np.array([*row, last] if block.is_joined else row)
-            self.matrix[np.ix_(chosen, chosen)] = of_output / metric.multipliers['weight']
-
-
 DECAYS = [(0.,), (0.3,), (0., 0.), (0.3, 0.), (0.3, 0.2)]
 
 
@@ -76,7 +40,7 @@ DECAYS = [(0.,), (0.3,), (0., 0.), (0.3, 0.), (0.3, 0.2)]
 @pytest.mark.parametrize('decays', DECAYS)
 def test_the_variables_are_those_of_the_dense_matrix(decays, multiplier, axis):
     metric = metric_of(block_of(ROWS, decays, axis), multiplier)
-    matrix = Dense(metric, dense(ROWS, decays)).matrix
+    matrix = of_all_outputs(metric, dense(ROWS, decays))
     weights, gradient = RNG.normal(size=(2, metric.size))
     whitened, pulled = metric.whiten(weights), metric.pull(gradient)
     for found, expected in (
@@ -112,7 +76,7 @@ def test_many_columns_have_variances_about_their_means(decays, axis):
         matrix = shift.T @ np.diag([*np.diag(matrix), 1 + decays[1]]) @ shift
     metric = metric_of(block, 2.)
     weights, gradient = RNG.normal(size=(2, metric.size))
-    whole = Dense(metric, matrix).matrix
+    whole = of_all_outputs(metric, matrix)
     np.testing.assert_allclose(metric.push(metric.pull(gradient)),
                                np.linalg.solve(whole, gradient), rtol=1e-9)
     np.testing.assert_allclose(metric.unpull(metric.whiten(weights)), whole @ weights, rtol=1e-9)
@@ -159,7 +123,7 @@ def test_the_spread_is_that_of_the_outputs(decays, is_invariant):
 def test_rounding_is_what_the_precision_of_each_weight_moves_the_outputs_by(decays):
     metric = metric_of(block_of(ROWS, decays), 2.)
     vector = RNG.normal(size=metric.size)
-    matrix = Dense(metric, dense(ROWS, decays)).matrix
+    matrix = of_all_outputs(metric, dense(ROWS, decays))
     for dtype in 'float32', 'float64':
         np.testing.assert_allclose(
             metric.rounding(vector, dtype),

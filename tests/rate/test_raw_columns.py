@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from mxnet import gluon, nd
 
+from dense_metric import inverse_of
 from linear_models import Problem, by_gluon, by_module
 from newton import outputs_at_optimum
 from problems import TWO_DEVICES
-from svrg_lbfgs import inverse_of
 from svrg_optimization import SVRGBucketingModule, SVRGModule, SVRGTrainer
 from svrg_optimization.rate import metric, secant_pairs, smooth
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dense_metric import by_bfgs
 from svrg_optimization.rate import secant_pairs
 from svrg_optimization.rate.secant_pairs import SecantPairs, room_for
 
@@ -23,11 +24,7 @@ def pairs_of(number, gamma=0.3):
 
 
 def hessian_of_bfgs(pairs, gamma):
-    matrix = np.eye(SIZE) / gamma
-    for s, y in pairs:
-        turned = matrix @ s
-        matrix = matrix + np.outer(y, y) / (s @ y) - np.outer(turned, turned) / (s @ turned)
-    return matrix
+    return by_bfgs(np.eye(SIZE) / gamma, pairs)
 
 
 @pytest.mark.parametrize('number', [0, 1, 2, 10, 14])

@@ -1,0 +1,61 @@
+"""The metric of the inputs as one matrix of all parameters, in float64."""
+
+import numpy as np
+
+from svrg_optimization.rate.metric import Block, Metric, Moments
+
+
+def moments_of(rows, is_full=True):
+    mean = rows.mean(axis=0)
+    centred = rows - mean
+    return Moments(mean, centred.T @ centred / len(rows) if is_full
+                   else np.square(centred).mean(axis=0))
+
+
+def block_of(rows, decays, axis=1, dtype='float64', is_invariant=False, **how):
+    """Return the Block of a weight; with two decays a bias is joined."""
+    return Block(['weight', 'bias'][:len(decays)], axis, moments_of(rows, **how), list(decays),
+                 dtype, is_invariant)
+
+
+def metric_of(block, multiplier=1., outputs=3):
+    columns = len(block.mean)
+    shapes = {'bias': (outputs,), 'other': (2, 2),
+              'weight': (outputs, columns) if block.axis else (columns, outputs)}
+    return Metric(shapes, {**dict.fromkeys(block.names, multiplier), 'other': 4.,
+                           **({} if block.is_joined else {'bias': 9.})}, [block])
+
+
+def dense(rows, decays):
+    """Return M of one output."""
+    inputs = np.column_stack([rows, np.ones((len(rows), len(decays) - 1))])
+    return inputs.T @ inputs / len(rows) + np.diag(
+        [decays[0]] * rows.shape[1] + list(decays[1:]))
+
+
+def of_all_outputs(metric, of_output):
+    """Return M of all parameters, in the order of a Metric's vectors."""
+    matrix = np.diag(metric.vector({name: np.full(shape, 1 / metric.multipliers[name])
+                                    for name, shape in metric.shapes.items()}))
+    places, (block,) = metric.arrays(np.arange(metric.size)), metric.blocks
+    weight = places['weight'] if block.axis else places['weight'].T
+    for row, last in zip(weight, places['bias']):
+        chosen = np.array([*row, last] if block.is_joined else row)
+        matrix[np.ix_(chosen, chosen)] = of_output / metric.multipliers['weight']
+    return matrix
+
+
+def inverse_of(block):
+    """Return the inverse of M of one output, by the gradients that a Block gets."""
+    columns = len(block.mean)
+    return np.array([np.concatenate([np.ravel(part) for part in block.push(*block.pull(
+        one[None, :columns], one[columns:] if block.is_joined else None)) if part is not None])
+        for one in np.eye(columns + block.is_joined)])
+
+
+def by_bfgs(matrix, pairs):
+    """Return a Hessian after the updates of BFGS with pairs of a move and a change."""
+    for s, y in pairs:
+        turned = matrix @ s
+        matrix = matrix + np.outer(y, y) / (s @ y) - np.outer(turned, turned) / (s @ turned)
+    return matrix
