@@ -13,59 +13,52 @@ import oracle
 from checkpoints import SETTINGS, bits, bound, load, train
 from problems import TWO_DEVICES, Problem, SparseProblem
 from sequences import LENGTHS, Sequences
-from svrg_lbfgs import float64
 from svrg_optimization import SVRGBucketingModule
 from svrg_optimization.proximal import L1, Box, GroupLasso
 
-
-@pytest.mark.parametrize('stop, context, kvstore, optimizer, update_on_kvstore', [
-    (1, mx.cpu(), 'local', 'sgd', '1'), (2, mx.cpu(), mx.kv.create, 'adam', '1'),
-    (3, TWO_DEVICES, 'local', 'sgd', '0'), (4, TWO_DEVICES, 'device', 'adam', '1'),
-    (5, [mx.cpu(i) for i in range(3)], 'local', 'adam', '0'),
-    (5, TWO_DEVICES, 'local', 'sgd', '1')])
-def test_a_resumed_run_is_bit_identical(monkeypatch, prefix, stop, optimizer, context, kvstore,
-                                        update_on_kvstore):
-    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
-    make = kvstore if callable(kvstore) else lambda: kvstore
-    problem = Problem('perceptron', rows=37)
-    unbroken = train(problem, problem.module(3, context=context), 0, 6, optimizer, kvstore=make())
-    train(problem, problem.module(3, context=context), 0, stop, optimizer, prefix, make())
-    resumed = load(prefix, stop, context=context)
-    assert resumed.update_freq == 3
-    train(problem, resumed, stop, 6, optimizer, kvstore=make())
-    assert bits(resumed) == bits(unbroken)
-    assert resumed._snapshot.num_update == resumed._optimizer.num_update == 24
+PERCEPTRON, STEPS = Problem('perceptron', rows=37), {'momentum': 0.}
+DEVICES = [mx.cpu(i) for i in range(3)]
 
 
 def doubled(number):
     return 2 ** number
 
 
-PERCEPTRON, STEPS = Problem('perceptron', rows=37), {'momentum': 0.}
-
-
 @pytest.mark.parametrize('stop', [1, 2, 3])
-@pytest.mark.parametrize('problem, settings, params', [
-    *((PERCEPTRON, {'full_grad_batches': batches}, {}) for batches in (2, 3, doubled)),
-    *((PERCEPTRON, {'proximal': proximal}, STEPS) for proximal in (
+@pytest.mark.parametrize('problem, settings, params, update_on_kvstore', [
+    (PERCEPTRON, {}, {'optimizer': 'adam', 'kvstore': mx.kv.create}, '1'),
+    *((PERCEPTRON, {'context': TWO_DEVICES}, {'kvstore': 'local'}, updates) for updates in '01'),
+    (PERCEPTRON, {'context': TWO_DEVICES}, {'optimizer': 'adam', 'kvstore': 'device'}, '1'),
+    (PERCEPTRON, {'context': DEVICES}, {'optimizer': 'adam', 'kvstore': 'local'}, '0'),
+    *((PERCEPTRON, {'full_grad_batches': batches}, {}, '1') for batches in (2, 3, doubled)),
+    *((PERCEPTRON, {'proximal': proximal}, STEPS, '1') for proximal in (
         L1(0.2), {'fc_weight': GroupLasso(0.3, 1), 'hidden_weight': L1(0.1)},
         {'fc_weight': Box(-np.inf, 0.1), 'hidden_bias': Box(0)}, L1(0.2, high=0.1))),
-    (PERCEPTRON, {}, {'lr_scheduler': mx.lr_scheduler.FactorScheduler(5, 0.7, base_lr=0.1)}),
-    (SparseProblem(), {}, {}), (Sequences(), {}, {'learning_rate': 0.02}),
-    (Sequences(), {}, {'optimizer': 'adam', 'learning_rate': 0.02})])
-def test_all_settings_and_problems_go_on_with_their_bits(prefix, problem, settings, params, stop):
+    (PERCEPTRON, {}, {'lr_scheduler': mx.lr_scheduler.FactorScheduler(5, 0.7, base_lr=0.1)}, '1'),
+    (Problem('softmax', rows=37, dtype='float64'), {}, {}, '1'), (SparseProblem(), {}, {}, '1'),
+    *((Sequences(), {}, {'optimizer': optimizer, 'learning_rate': 0.02}, '1')
+      for optimizer in ('sgd', 'adam'))])
+def test_a_resumed_run_goes_on_with_its_bits(monkeypatch, prefix, problem, settings, params,
+                                             update_on_kvstore, stop):
+    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
+
     def fit(module, begin, end):
-        return train(problem, module, begin, end, **copy.deepcopy(params))
+        given = copy.deepcopy(params)
+        if given.get('kvstore') is mx.kv.create:
+            given['kvstore'] = mx.kv.create('local')
+        return train(problem, module, begin, end, **given)
 
     unbroken = fit(problem.module(2, **settings), 0, 5)
     fit(problem.module(2, **settings), 0, stop).save_checkpoint(prefix, stop, True)
-    own = {name: value for name, value in settings.items() if callable(value)}
+    own = {name: value for name, value in settings.items() if callable(value) or name == 'context'}
     resumed = SVRGBucketingModule.load(
         prefix, stop, problem.sym_gen, max(LENGTHS), True) if isinstance(
         problem, Sequences) else load(prefix, stop, **own)
     assert resumed.update_freq == 2
     assert bits(fit(resumed, stop, 5)) == bits(unbroken)
     assert resumed._snapshot.num_taken == unbroken._snapshot.num_taken
+    assert (resumed._snapshot.num_update == resumed._optimizer.num_update
+            == unbroken._optimizer.num_update)
 
 
 def test_plain_module_reads_the_files_of_a_checkpoint(saved):
@@ -124,22 +117,6 @@ def test_the_batch_size_may_change_after_a_stop(prefix):
     problem.assert_full_gradient(module, svrg.full_gradient)
     loss = oracle.loss(problem.network, problem.weights, problem.features, problem.targets)
     assert module.objective == pytest.approx(loss / 40, rel=1e-6)
-
-
-def test_float64_goes_on_with_its_bits(prefix):
-    problem = Problem('softmax', rows=37)
-
-    def fit(module, begin, end):
-        train_data, arg_params = float64(problem)
-        module.fit(train_data, eval_metric=[], begin_epoch=begin, num_epoch=end,
-                   arg_params=arg_params, optimizer_params=SETTINGS['sgd'], epoch_end_callback=(
-                       mx.callback.module_checkpoint(module, prefix, 1, True)))
-        return module
-
-    unbroken = fit(problem.module(3), 0, 4)
-    resumed = fit(load(prefix, 2), 2, 4)
-    assert bits(resumed) == bits(unbroken)
-    assert {value.dtype for value in resumed.get_params()[0].values()} == {np.float64}
 
 
 @pytest.mark.filterwarnings('ignore:with kvstore=None each of the 2 devices')

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import oracle
-from held_batches import expect, rows_of
+from held_batches import assert_svrg
 from problems import TWO_DEVICES, Problem
 from svrg_optimization import SVRGModule
 from svrg_optimization.proximal import L1
@@ -48,17 +48,9 @@ def test_a_full_gradient_of_float16_is_summed_in_float32(multi_precision, contex
     (40, {'proximal': L1(0.125)}, {},
      {'proximal': {'fc_weight': oracle.soft_threshold(0.125)}})])
 def test_a_training_in_float64_is_exact_to_float64(rows, settings, sgd, twin):
-    problem, sgd = Problem('softmax', rows, features=8), {'learning_rate': 0.5, **sgd}
-    data, labels = (mx.nd.array(given, dtype='float64')
-                    for given in (problem.features, problem.targets))
-    module, steps = problem.module(2, **settings), {epoch: [] for epoch in range(5)}
-    module.fit(mx.io.NDArrayIter(data, labels, 8, label_name='label'), eval_metric=[], num_epoch=5,
-               optimizer_params=sgd, arg_params={
-                   name: mx.nd.array(value, dtype='float64')
-                   for name, value in problem.weights.items()},
-               batch_end_callback=lambda param: steps[param.epoch].append(
-                   rows_of(problem, param.locals['data_batch'])))
+    problem, sgd = Problem('softmax', rows, 8, dtype='float64'), {'learning_rate': 0.5, **sgd}
+    module = problem.module(2, **settings)
+    assert_svrg(problem, module, 5, 2, problem.svrg(8, **sgd, **twin), sgd,
+                train_data=problem.iterator(8))
     assert module.get_params()[0]['fc_weight'].dtype == np.float64
     assert module._param_dict[0]['fc_weight'].dtype == np.float64
-    problem.assert_weights(module, expect(
-        problem, steps, 2, problem.svrg(8, **sgd, **twin)).weights, 1e-12)

@@ -19,8 +19,9 @@ def assert_close(actual, expected, tolerance=1e-5):
 class Problem:
     """A symbol, its float64 gradient, data and initial weights."""
 
-    def __init__(self, kind='linear', rows=40, features=4, classes=3, seed=0, **names):
-        rng = np.random.RandomState(seed)
+    def __init__(self, kind='linear', rows=40, features=4, classes=3, seed=0, dtype='float32',
+                 **names):
+        rng, self.dtype = np.random.RandomState(seed), dtype
         data, label = mx.sym.Variable('data'), mx.sym.Variable('label')
         self.features = rng.normal(size=(rows, features))
         outputs = 1 if kind == 'linear' else classes
@@ -46,8 +47,9 @@ class Problem:
         self.renamed = {'fc_' + name: variable['name'] for name, variable in names.items()}
 
     def iterator(self, batch_size=10, **kwargs):
-        return mx.io.NDArrayIter(self.features, self.targets, batch_size, label_name='label',
-                                 **kwargs)
+        rows, targets = (mx.nd.array(each, dtype=self.dtype)
+                         for each in (self.features, self.targets))
+        return mx.io.NDArrayIter(rows, targets, batch_size, label_name='label', **kwargs)
 
     def module(self, update_freq=1, **kwargs):
         return SVRGModule(self.symbol, label_names=('label',), update_freq=update_freq, **kwargs)
@@ -69,7 +71,7 @@ class Problem:
         return module
 
     def arg_params(self):
-        return {self.renamed.get(name, name): mx.nd.array(value)
+        return {self.renamed.get(name, name): mx.nd.array(value, dtype=self.dtype)
                 for name, value in self.weights.items()}
 
     def svrg(self, batch_size=10, fixed=(), alpha=1, **sgd):
@@ -100,18 +102,20 @@ class Problem:
         module.update()
         svrg.step(rows[0] if isinstance(rows[0], np.ndarray) else np.arange(*rows))
 
-    def assert_weights(self, module, expected, tolerance=1e-5):
-        arg_params, _ = module.get_params()
-        for name, value in expected.items():
-            np.testing.assert_allclose(arg_params[self.renamed.get(name, name)].asnumpy(), value,
-                                       rtol=tolerance, atol=tolerance, err_msg=name)
+    def assert_values(self, found, expected, tolerance):
+        tolerance = tolerance or {'float32': 1e-5, 'float64': 1e-12}[self.dtype]
+        assert_close({name: found[self.renamed.get(name, name)] for name in expected}, expected,
+                     tolerance)
 
-    def assert_full_gradient(self, module, expected, tolerance=1e-5):
+    def assert_weights(self, module, expected, tolerance=None):
+        arg_params, _ = module.get_params()
+        self.assert_values({name: value.asnumpy() for name, value in arg_params.items()}, expected,
+                           tolerance)
+
+    def assert_full_gradient(self, module, expected, tolerance=None):
         """Check the sum of all devices' shares."""
-        for name, value in expected.items():
-            key = self.renamed.get(name, name)
-            actual = sum(share[key].asnumpy() for share in module._param_dict)
-            np.testing.assert_allclose(actual, value, rtol=tolerance, atol=tolerance, err_msg=name)
+        self.assert_values({name: sum(share[name].asnumpy() for share in module._param_dict)
+                            for name in module._param_dict[0]}, expected, tolerance)
 
 
 class CsrIter(mx.io.DataIter):

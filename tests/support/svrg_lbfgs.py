@@ -1,6 +1,5 @@
-"""SVRG with jumps of L-BFGS in float64, by its two loops, and trainings to compare with it."""
+"""SVRG with jumps of L-BFGS in float64, by its two loops."""
 
-import mxnet as mx
 import numpy as np
 
 import oracle
@@ -209,28 +208,3 @@ class SvrgLbfgs:
                 self.step(rows)
         self.take_snapshot(batches)
         return self.weights
-
-
-def inverse_of(block):
-    """Return the inverse of M of one output, by the gradients that a Block gets."""
-    columns = len(block.mean)
-    return np.array([np.concatenate([np.ravel(part) for part in block.push(*block.pull(
-        one[None, :columns], one[columns:] if block.is_joined else None)) if part is not None])
-        for one in np.eye(columns + block.is_joined)])
-
-
-def float64(problem):
-    """Return the data and the initial weights of a problem as float64 arrays."""
-    data, labels = (mx.nd.array(rows, dtype='float64')
-                    for rows in (problem.features, problem.targets))
-    return mx.io.NDArrayIter(data, labels, 10, label_name='label'), {
-        name: mx.nd.array(value, dtype='float64') for name, value in problem.weights.items()}
-
-
-def fit(problem, module, epochs, exactly=True, kvstore='local', **params):
-    """Train a module with svrg_lbfgs, in float64 or not; return its rule."""
-    train_data, arg_params = float64(problem) if exactly else (
-        problem.iterator(), problem.arg_params())
-    module.fit(train_data, eval_metric='mse', num_epoch=epochs, arg_params=arg_params,
-               kvstore=kvstore, optimizer='svrg_lbfgs', optimizer_params=params)
-    return module._optimizer.lr_scheduler
