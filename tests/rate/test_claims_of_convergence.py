@@ -12,7 +12,7 @@ from sklearn.linear_model import Lasso
 
 from linear_models import Problem, by_estimator, by_gluon, by_module
 from newton import outputs_at_optimum
-from oracle import softmax
+from oracle import linear_regression, soft_threshold, softmax_regression
 from pairs import in_pairs
 from svrg_optimization import SVRGModule
 from svrg_optimization.proximal import L1
@@ -37,16 +37,16 @@ FLOORS = {
 
 def residual(loss, rows, targets, wd, strength, weight):
     """Return what vanishes at the optimum, in NumPy: the gradient, with L1 its mapping."""
-    errors = rows @ weight.T
-    errors = softmax(errors) - np.eye(3)[targets] if loss == 'softmax' else (
-        errors - targets.reshape(-1, 1))
-    stepped = weight - errors.T @ rows / ROWS - wd * weight
-    return weight - np.sign(stepped) * np.maximum(np.abs(stepped) - strength, 0)
+    network = {'softmax': softmax_regression, 'squares': linear_regression}[loss]
+    summed = network({'fc_weight': weight, 'fc_bias': 0}, rows, targets)['fc_weight']
+    return weight - soft_threshold(strength)(weight - summed / ROWS - wd * weight, 1)
 
 
-@pytest.mark.parametrize('front_end', [
-    by_module, by_gluon, pytest.param(by_estimator, marks=pytest.mark.slow)])
-@pytest.mark.parametrize('dtype', ['float32', 'float64'])
+@pytest.mark.parametrize('front_end, dtype', [
+    (by_module, 'float64'), (by_gluon, 'float32'), *(
+        pytest.param(*other, marks=pytest.mark.slow) for other in (
+            (by_module, 'float32'), (by_gluon, 'float64'), (by_estimator, 'float32'),
+            (by_estimator, 'float64')))])
 @pytest.mark.parametrize('name, optimizer, tol', [
     *((name, 'svrg_lbfgs', tol) for name in FLOORS if name != 'L1' for tol in (None, 1e-30)),
     *((name, 'sgd', 1e-30) for name in FLOORS)])
@@ -76,6 +76,21 @@ def solution(rows, targets, wd=0., strength=0.):
                            rows.T @ targets / len(rows))
 
 
+def check_squares(front_end, rows, targets, tol, off, wd=0., strength=0., dtype='float32', batch=20,
+                  optimizer='svrg_lbfgs', **kind):
+    """Check that a training is said to have converged, and what its weights are.
+
+    Returns the weights, those of the optimum and the result.
+    """
+    found = front_end(Problem('squares', rows, targets, wd, dtype, batch, **kind), 200, tol, 1,
+                      optimizer, {'learning_rate': 0.1} if optimizer == 'sgd' else {},
+                      L1(strength) if strength else None)
+    expected = solution(rows, targets, wd, strength)
+    assert found.by.has_converged
+    np.testing.assert_allclose(found.weight[0], expected, rtol=0, atol=off * np.abs(expected).max())
+    return found.weight[0], expected, found.by.result
+
+
 @in_pairs({
     'front_end, dtype, stype': [
         (by_module, 'float32', 'default'), (by_module, 'float64', 'default'),
@@ -89,15 +104,11 @@ def test_converged_is_right_in_any_units(front_end, dtype, stype, of_targets, of
                                          strength, shift):
     """From random weights, which may be far larger than those of the optimum."""
     of_rows = 1 if optimizer == 'sgd' else of_rows  # whose rate would be another one
-    rows, targets = MANY * of_rows, (ANSWERS + shift) * of_targets
-    strength *= of_targets * of_rows
-    found = front_end(
-        Problem('squares', rows, targets, 0, dtype, 20, stype=stype, dot=stype == 'csr'),
-        100, TOL, 1, optimizer, {'learning_rate': 0.1} if optimizer == 'sgd' else {},
-        L1(strength) if strength else None)
-    expected = solution(rows, targets, strength=strength)
-    np.testing.assert_allclose(found.weight[0], expected, atol=1e-4 * np.abs(expected).max())
-    assert found.by.result.has_converged and found.by.result.epochs <= 36
+    *_, result = check_squares(
+        front_end, MANY * of_rows, (ANSWERS + shift) * of_targets, TOL, 1e-4, dtype=dtype,
+        strength=strength * of_targets * of_rows, optimizer=optimizer, stype=stype,
+        dot=stype == 'csr')
+    assert result.epochs <= 36
 
 
 @both
@@ -110,12 +121,10 @@ def test_converged_is_right_in_any_units(front_end, dtype, stype, of_targets, of
 def test_the_lasso_is_that_of_scikit_learn(front_end, mean, strength, dtype, tol, seed, passes):
     mx.random.seed(seed)
     np.random.seed(seed)
-    found = front_end(Problem('squares', MANY + mean, ANSWERS, 0, dtype, 20), 100, tol, 1,
-                      proximal=L1(strength))
-    expected = solution(MANY + mean, ANSWERS, strength=strength)
-    assert np.abs(found.weight[0] - expected).max() < 10 * tol * np.abs(expected).max()
-    np.testing.assert_array_equal(found.weight[0] == 0, expected == 0)
-    assert found.by.has_converged and found.by.result.passes <= passes
+    weight, expected, result = check_squares(front_end, MANY + mean, ANSWERS, tol, 10 * tol,
+                                             strength=strength, dtype=dtype)
+    np.testing.assert_array_equal(weight == 0, expected == 0)
+    assert result.passes <= passes
 
 
 @both
@@ -148,9 +157,7 @@ def test_ridge_in_float64_is_exact_for_any_decay_and_batch_size(front_end, seed)
     """MXNet rounds wd and 1 / batch_size to float32, which would move the optimum by 1e-8."""
     rng = np.random.RandomState(seed)
     wd, batch = 10 ** rng.uniform(-3, 0), int(rng.randint(3, 120))
-    found = front_end(Problem('squares', MANY, ANSWERS, wd, 'float64', batch), 200, 1e-12, 1)
-    assert found.by.has_converged
-    assert np.abs(found.weight[0] - solution(MANY, ANSWERS, wd)).max() < 1e-11
+    check_squares(front_end, MANY, ANSWERS, 1e-12, 8e-12, wd, dtype='float64', batch=batch)
 
 
 @both
@@ -202,7 +209,7 @@ def beside(column, loss='logistic', wd=1e-6, dtype='float32'):
     rows = np.column_stack([column, NORMAL[:, 1:]])
     scores = (column - column.mean()) / column.std() + NORMAL[:, 1:] @ [1., -0.5, 0.]
     targets = (scores + CHANCE > 0) * 1. if loss != 'squares' else scores + NORMAL[:, 0]
-    return Problem(loss, rows, targets, wd, dtype)
+    return Problem(loss, rows, targets, wd, dtype, 200)
 
 
 COLUMNS_AS_THEY_COME = {

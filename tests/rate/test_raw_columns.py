@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from mxnet import gluon, nd
 
+from bad_input import Data
 from dense_metric import inverse_of
 from linear_models import Problem, by_gluon, by_module
 from newton import outputs_at_optimum
@@ -100,25 +101,20 @@ def test_buckets_have_the_columns_of_all():
         return (mx.sym.LogisticRegressionOutput(output, mx.sym.reshape(
             mx.sym.Variable('label'), (-1, 1))), ('data',), ('label',))
 
-    class Buckets:
+    class Buckets(Data):
         default_bucket_key, batch_size = 2, 4
         provide_data, provide_label = [('data', (4, 2, 5))], [('label', (4, 2))]
 
-        def __iter__(self):
-            for begin in range(0, 192, 12):
-                for length, rows in ((2, slice(begin, begin + 8)),
-                                     (1, slice(begin + 8, begin + 12))):
-                    shapes = (4, length, 5), (4, length)
-                    yield mx.io.DataBatch(
-                        [nd.array(FEATURES['units'][rows].reshape(shapes[0]))],
-                        [nd.array(LABELS[rows].reshape(shapes[1]))], 0, bucket_key=length,
-                        provide_data=[('data', shapes[0])], provide_label=[('label', shapes[1])])
-
-        def reset(self):
-            pass
-
+    batches = []
+    for begin in range(0, 192, 12):
+        for length, rows in (2, slice(begin, begin + 8)), (1, slice(begin + 8, begin + 12)):
+            shapes = (4, length, 5), (4, length)
+            batches.append(mx.io.DataBatch(
+                [nd.array(FEATURES['units'][rows].reshape(shapes[0]))],
+                [nd.array(LABELS[rows].reshape(shapes[1]))], 0, bucket_key=length,
+                provide_data=[('data', shapes[0])], provide_label=[('label', shapes[1])]))
     module = SVRGBucketingModule(sym_gen, 2, update_freq=2, tol=1e-6)
-    module.fit(Buckets(), eval_metric=[], num_epoch=60, initializer=mx.init.Zero(),
+    module.fit(Buckets(*batches), eval_metric=[], num_epoch=60, initializer=mx.init.Zero(),
                optimizer='svrg_lbfgs')
     assert module.has_converged
     weights = {name: value.asnumpy() for name, value in module.get_params()[0].items()}
@@ -128,29 +124,21 @@ def test_buckets_have_the_columns_of_all():
 
 def test_padding_and_fixed_weights_are_left_out():
     """The first snapshot's second moment is of the rows without padding."""
-    class Padded:
-        batch_size, provide_data = BATCH, [('data', (BATCH, 5))]
-        provide_label = [('label', (BATCH,))]
-
-        def __iter__(self):
-            for begin, padding in (0, 0), (20, 7), (40, 20):
-                features = STANDARD[begin:begin + BATCH].astype('float32')
-                features[BATCH - padding:] = np.nan
-                yield mx.io.DataBatch([nd.array(features)], [nd.array(
-                    LABELS[begin:begin + BATCH])], padding)
-
-        def reset(self):
-            pass
-
+    batches = []
+    for begin, padding in (0, 0), (20, 7), (40, 20):
+        rows = slice(begin, begin + BATCH)
+        features = STANDARD[rows].astype('float32')
+        features[BATCH - padding:] = np.nan
+        batches.append(mx.io.DataBatch([nd.array(features)], [nd.array(LABELS[rows])], padding))
     hidden = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=2, name='hidden')
     symbol = mx.sym.LogisticRegressionOutput(mx.sym.FullyConnected(
         mx.sym.tanh(hidden), num_hidden=1), mx.sym.Variable('label'))
     for fixed in [], ['hidden_weight'], ['hidden_bias']:
         module = SVRGModule(symbol, label_names=('label',), update_freq=2, fixed_param_names=fixed)
-        module.bind(Padded.provide_data, Padded.provide_label)
+        module.bind([('data', (BATCH, 5))], [('label', (BATCH,))])
         module.init_params(mx.init.Normal(0.1))
         module.init_optimizer(optimizer='svrg_lbfgs')
-        module.update_full_grads(Padded())
+        module.update_full_grads(Data(*batches))
         blocks = module._optimizer.lr_scheduler.metric.blocks
         if fixed == ['hidden_weight']:
             assert not blocks
