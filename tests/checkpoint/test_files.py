@@ -30,6 +30,8 @@ from processes import in_a_process
 from svrg_optimization import SVRGModule
 from svrg_optimization.checkpoint.files import read, write
 
+PROBLEM = Problem('softmax', rows=37)  # that of the fixture `saved`
+
 
 @pytest.mark.parametrize('content', [b'', b'this is another file' * 20, pickle.dumps([1, 2])])
 def test_a_file_of_something_else_is_named(saved, content):
@@ -51,28 +53,26 @@ def test_other_files_are_not_read(saved, kind, missing):
     found = load(saved, 3)
     assert found.symbol.tojson() == expected.symbol.tojson()
     for module in (found, expected):
-        train(Problem('softmax', rows=37), module, 3, 4)
+        train(PROBLEM, module, 3, 4)
     assert bits(found) == bits(expected)
 
 
 @pytest.mark.parametrize('kind', ['0003.params', '0003.states', 'symbol.json'])
 def test_without_ours_the_files_of_plain_module_are_read_and_it_is_told(saved, kind):
-    expected = bits(bound(load(saved, 3), Problem('softmax', rows=37)))
+    expected = bits(bound(load(saved, 3), PROBLEM))
     os.remove(saved + '-0003.svrg')
     with pytest.warns(UserWarning, match='model-0003.svrg is not there: .*model-0003.params is '
                                          'loaded as the checkpoint of a plain Module, '
                                          'without settings'):
         module = load(saved, 3, tol=1.)
-    problem = Problem('softmax', rows=37)
-    assert (module.update_freq, module.tol, bits(bound(module, problem))) == (1, 1., expected)
+    assert (module.update_freq, module.tol, bits(bound(module, PROBLEM))) == (1, 1., expected)
     Path('%s-%s' % (saved, kind)).unlink()
     with pytest.raises(FileNotFoundError, match='model-%s' % kind):
         load(saved, 3)
 
 
 def checkpoint(folder):
-    train(Problem('softmax', rows=37), Problem('softmax', rows=37).module(2), 0, 1).save_checkpoint(
-        str(folder / 'model'), 1, True)
+    train(PROBLEM, PROBLEM.module(2), 0, 1).save_checkpoint(str(folder / 'model'), 1, True)
     return folder / 'model-0001.svrg', 'SVRGModule'
 
 
@@ -95,7 +95,7 @@ def lacking(content):
 def use(make, name):
     """Load a file and use all that it has."""
     if make is checkpoint:
-        train(Problem('softmax', rows=37), load(str(name)[:-len('-0001.svrg')], 1), 1, 2)
+        train(PROBLEM, load(str(name)[:-len('-0001.svrg')], 1), 1, 2)
     else:
         trainer = Blocks('perceptron').trainer(Blocks('perceptron').net())
         trainer.load_states(str(name))
@@ -151,15 +151,15 @@ class CreatesAFile:
 @pytest.mark.filterwarnings('ignore:.*model-0003.svrg is not there')
 @pytest.mark.parametrize('svrg', [True, False])
 def test_states_are_unpickled_only_where_plain_module_has_saved_them(saved, tmp_path, svrg):
-    problem, trap = Problem('softmax', rows=37), tmp_path / 'trap'
+    trap = tmp_path / 'trap'
     Path(saved + '-0003.states').write_bytes(pickle.dumps(CreatesAFile(trap)))
     if not svrg:
         os.remove(saved + '-0003.svrg')
-    train(problem, load(saved, 3, load_optimizer_states=False), 3, 4)
+    train(PROBLEM, load(saved, 3, load_optimizer_states=False), 3, 4)
     module = load(saved, 3)
     assert not trap.exists()
     with contextlib.nullcontext() if svrg else pytest.raises(AttributeError, match='keys'):
-        train(problem, module, 3, 4)
+        train(PROBLEM, module, 3, 4)
     assert trap.exists() is not svrg
 
 
@@ -259,20 +259,25 @@ def test_files_are_flushed_before_they_get_their_names(monkeypatch, tmp_path):
     assert events[0][1] == events[1][1] == (tmp_path / 'model-0001.svrg').stat().st_ino
 
 
-def test_a_missing_directory_is_named_and_not_made(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"No such.*missing/model-0001.svrg'$"):
-        trained_on_pages().save_checkpoint(str(tmp_path / 'missing' / 'model'), 1)
-    assert not list(tmp_path.iterdir())
+def a_directory(path):
+    path.mkdir()
 
 
-def test_a_directory_in_the_place_of_a_file_is_named(saved):
-    module = train(Problem('softmax', rows=37), load(saved, 2), 2, 3)
-    os.remove(saved + '-0003.svrg')
-    os.mkdir(saved + '-0003.svrg')
-    before = content(os.path.dirname(saved))
-    with pytest.raises(FileExistsError, match='model-0003.svrg'):
-        module.save_checkpoint(saved, 3, save_optimizer_states=True)
-    assert content(os.path.dirname(saved)) == before
+def a_device(path):
+    path.symlink_to(os.devnull)
+
+
+@pytest.mark.parametrize('make, path, error', [
+    (None, 'missing/model-0001.svrg', FileNotFoundError),
+    *((make, 'model-0001.svrg', FileExistsError) for make in (a_directory, a_device))])
+def test_a_place_where_no_file_can_be_is_named_and_left_alone(tmp_path, make, path, error):
+    if make:
+        make(tmp_path / path)
+    before = sorted(tmp_path.rglob('*'))
+    with pytest.raises(error, match=path):
+        trained_on_pages().save_checkpoint(str(tmp_path / path)[:-len('-0001.svrg')], 1, True)
+    assert sorted(tmp_path.rglob('*')) == before
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
 
 
 @pytest.mark.parametrize('owner, fails, error', [
@@ -283,12 +288,12 @@ def test_a_failure_while_saving_leaves_the_files_as_they_were(monkeypatch, saved
     module, before = load(saved, 2), content(os.path.dirname(saved))
     with monkeypatch.context() as patch, pytest.raises(error, match='at once'):
         patch.setattr(owner, fails, mock.Mock(side_effect=error('at once')))
-        train(Problem('softmax', rows=37), module, 2, 3, prefix=saved)
+        train(PROBLEM, module, 2, 3, prefix=saved)
     assert content(os.path.dirname(saved)) == before
 
 
 def test_modes_are_those_of_a_new_file_or_of_the_one_before(saved):
-    module, mask = train(Problem('softmax', rows=37), load(saved, 3), 3, 4), os.umask(0o027)
+    module, mask = train(PROBLEM, load(saved, 3), 3, 4), os.umask(0o027)
     try:
         os.chmod(saved + '-0003.svrg', 0o604)
         for epoch in (3, 9):
@@ -300,22 +305,14 @@ def test_modes_are_those_of_a_new_file_or_of_the_one_before(saved):
 
 
 def test_symbolic_links_are_written_through(saved, tmp_path):
-    module = train(Problem('softmax', rows=37), load(saved, 3), 3, 4)
+    module = train(PROBLEM, load(saved, 3), 3, 4)
     (tmp_path / 'elsewhere').mkdir()
     link, target = Path(saved + '-0003.svrg'), tmp_path / 'elsewhere' / 'target'
     link.rename(target)
     link.symlink_to(target)
     module.save_checkpoint(saved, 3, save_optimizer_states=True)
     assert link.is_symlink() and list((tmp_path / 'elsewhere').iterdir()) == [target]
-    assert bits(bound(load(saved, 3), Problem('softmax', rows=37))) == bits(module)
-
-
-@pytest.mark.skipif(not os.path.exists('/dev/null'), reason='needs the device')
-def test_a_device_is_not_replaced(tmp_path):
-    (tmp_path / 'link').symlink_to('/dev/null')
-    with pytest.raises(FileExistsError, match='link'):
-        write(tmp_path / 'link', 'test', {'array': np.zeros(1000), 'more': mx.nd.ones(3)})
-    assert stat.S_ISCHR(os.stat('/dev/null').st_mode)
+    assert bits(bound(load(saved, 3), PROBLEM)) == bits(module)
 
 
 def save_and_die(module, prefix, epoch, step):

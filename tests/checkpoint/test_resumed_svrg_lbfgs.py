@@ -5,15 +5,16 @@ import numpy as np
 import pytest
 from mxnet import gluon
 
-from svrg_optimization import SVRGModule, SVRGTrainer
+from linear_models import Problem, net_of, trainer_of
+from svrg_optimization import SVRGModule
 from svrg_optimization.proximal import L1
 
 RNG = np.random.RandomState(5)
 ROWS = RNG.normal(size=(60, 6)).astype('float32') * np.logspace(0, 1.5, 6, dtype='float32')
 LABELS = (ROWS @ RNG.normal(size=6) + RNG.logistic(size=60) > 0).astype('float32')
 ROWS[:2] *= 40  # so that it goes back sometimes
-OPTIMIZER = {'wd': 1e-3}
-EPOCHS = 16
+PROBLEM = Problem('logistic', ROWS, LABELS, 1e-3, batch=10)
+EPOCHS = 8
 
 
 def make_too_large(rule, epoch, batch=0):
@@ -22,31 +23,20 @@ def make_too_large(rule, epoch, batch=0):
         rule.rate *= 1000
 
 
-def iterator():
-    return mx.io.NDArrayIter(ROWS, LABELS, 10, label_name='label')
-
-
-def fit(module, begin, end, callback=None, **kwargs):
-    module.fit(iterator(), eval_metric=[], begin_epoch=begin, num_epoch=end, optimizer='svrg_lbfgs',
-               optimizer_params=OPTIMIZER, initializer=mx.init.Zero(),
-               batch_end_callback=callback, **kwargs)
+def fit(module, begin, end, problem=PROBLEM, **kwargs):
+    module.fit(problem.iterator(), eval_metric=[], begin_epoch=begin, num_epoch=end,
+               optimizer='svrg_lbfgs', optimizer_params={'wd': problem.wd},
+               initializer=mx.init.Zero(), **kwargs)
     return [value.asnumpy() for value in module.get_params()[0].values()]
 
 
 def new_module(contexts=mx.cpu(), proximal=None):
-    scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
-    symbol = mx.sym.LogisticRegressionOutput(scores, mx.sym.Variable('label'))
-    return SVRGModule(symbol, label_names=('label',), update_freq=1, context=contexts,
+    return SVRGModule(PROBLEM.symbol(), label_names=('label',), update_freq=1, context=contexts,
                       proximal=proximal)
 
 
 def too_large(module):
     return lambda param: make_too_large(module._optimizer.lr_scheduler, param.epoch, param.nbatch)
-
-
-def assert_same(found, expected):
-    for one, other in zip(found, expected):
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize('contexts, proximal', [
@@ -55,14 +45,15 @@ def assert_same(found, expected):
 def test_module_resumed_after_each_epoch(tmp_path, contexts, proximal):
     prefix = str(tmp_path / 'model')
     module, pairs = new_module(contexts, proximal), []
-    expected = fit(module, 0, EPOCHS, too_large(module), epoch_end_callback=[
+    expected = fit(module, 0, EPOCHS, batch_end_callback=too_large(module), epoch_end_callback=[
         mx.callback.module_checkpoint(module, prefix, 1, True),
         lambda *_: pairs.append(len(module._optimizer.lr_scheduler.regime.pairs))])
     rule = module._optimizer.lr_scheduler
     assert (rule.num_rollbacks or proximal) and max(pairs) >= 2  # otherwise nothing is tested
     for stop in range(1, len(pairs)):
         resumed = SVRGModule.load(prefix, stop, True, label_names=('label',), context=contexts)
-        assert_same(fit(resumed, stop, EPOCHS, too_large(resumed)), expected)
+        np.testing.assert_equal(
+            fit(resumed, stop, EPOCHS, batch_end_callback=too_large(resumed)), expected)
         other = resumed._optimizer.lr_scheduler
         assert (other.num_rollbacks, other.rate, other.gamma) == (
             rule.num_rollbacks, rule.rate, rule.gamma)
@@ -73,31 +64,26 @@ def test_other_data_at_a_resume_are_measured_anew(tmp_path):
     prefix = str(tmp_path / 'model')
     module = new_module()
     fit(module, 0, 5, epoch_end_callback=mx.callback.module_checkpoint(module, prefix, 5, True))
-    resumed = SVRGModule.load(prefix, 5, True, label_names=('label',))
+    resumed, fresh = SVRGModule.load(prefix, 5, True, label_names=('label',)), new_module()
     rng = np.random.RandomState(0)
-    rows, labels = 3 + rng.normal(size=(120, 6)), rng.randint(2, size=120)
-    resumed.fit(mx.io.NDArrayIter(rows, labels, 10, label_name='label'), eval_metric=[],
-                begin_epoch=5, num_epoch=40, optimizer='svrg_lbfgs', optimizer_params=OPTIMIZER)
-    fresh = new_module()
-    fresh.fit(mx.io.NDArrayIter(rows, labels, 10, label_name='label'), eval_metric=[],
-              num_epoch=40, optimizer='svrg_lbfgs', optimizer_params=OPTIMIZER)
+    other = Problem('logistic', 3 + rng.normal(size=(120, 6)), rng.randint(2, size=120), 1e-3,
+                    batch=10)
+    fit(resumed, 5, 40, other)
+    fit(fresh, 0, 40, other)
     np.testing.assert_allclose(resumed.objective, fresh.objective, rtol=1e-5)
 
 
 def new_trainer(proximal):
-    net, loss = gluon.nn.Dense(1, in_units=6), gluon.loss.SigmoidBCELoss()
-    net.initialize(mx.init.Constant(1))
-    net.bias.wd_mult = 0
-    return net, SVRGTrainer(net.collect_params(), 'svrg_lbfgs', OPTIMIZER, proximal=proximal,
-                            objective=lambda data, label: loss(net(data), label))
+    net, loss = net_of(PROBLEM, mx.init.Constant(1)), gluon.loss.SigmoidBCELoss()
+    return net, trainer_of(PROBLEM, net, lambda data, label: loss(net(data), label), None,
+                           'svrg_lbfgs', (), proximal)
 
 
 @pytest.mark.parametrize('proximal', [None, L1(0.03)])
 def test_trainer_resumed_after_each_epoch(tmp_path, proximal):
-    data = gluon.data.DataLoader(gluon.data.ArrayDataset(ROWS, LABELS), 10)
-
     def train(net, trainer, begin, saves=False):
-        for epoch, batches in enumerate(trainer.epochs(data, EPOCHS, 1, begin_epoch=begin), begin):
+        for epoch, batches in enumerate(trainer.epochs(
+                PROBLEM.loader(), EPOCHS, 1, begin_epoch=begin), begin):
             make_too_large(trainer._optimizer.lr_scheduler, epoch)
             for rows, labels in batches:
                 trainer.backward(rows, labels)
@@ -116,4 +102,4 @@ def test_trainer_resumed_after_each_epoch(tmp_path, proximal):
         net, trainer = new_trainer(proximal)
         net.load_parameters(str(tmp_path / ('%d.params' % stop)))
         trainer.load_states(str(tmp_path / ('%d.states' % stop)))
-        assert_same(train(net, trainer, stop), expected)
+        np.testing.assert_equal(train(net, trainer, stop), expected)
