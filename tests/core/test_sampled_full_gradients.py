@@ -7,7 +7,6 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-import oracle
 from checkpoints import bits
 from pairs import in_pairs
 from problems import TWO_DEVICES, Problem
@@ -21,23 +20,13 @@ def test_the_iterator_stands_after_the_sample():
     np.testing.assert_allclose(next(train_data).data[0].asnumpy(), problem.features[30:], rtol=1e-6)
 
 
-def assert_weights_after(module, problem, epochs, samples):
-    """Check the weights; `samples` maps a step to the batches of the snapshot before it."""
-    svrg = problem.svrg(**SETTINGS)
-    rows = len(problem.features)
-    for number, batch in enumerate(oracle.batches_of(rows, 10) * epochs):
-        if number in samples:
-            svrg.take_snapshot(first_rows(rows, samples[number]))
-        svrg.step(batch)
-    problem.assert_weights(module, svrg.weights)
-
-
 def test_a_function_of_the_number_of_snapshots_gives_the_batches(caplog):
     problem, seen = Problem('softmax', rows=37), []
     module = problem.module(2, full_grad_batches=lambda number: seen.append(number) or 2 ** number)
     with caplog.at_level(logging.INFO):
         fit(problem, module, 8)
-    assert_weights_after(module, problem, 8, {0: 1, 8: 2, 16: 4, 24: 4})
+    samples = (first_rows(37, batches) for batches in (1, 2, 4, 4))
+    problem.assert_weights(module, train(problem.svrg(**SETTINGS), 8, samples, 2).weights)
     assert seen == [0, 1, 2, 3]
     assert [record.getMessage() for record in caplog.records
             if 'batches' in record.getMessage()] == [
@@ -84,7 +73,8 @@ def test_settings_may_change_during_training():
         module.full_grad_batches = [None, 3, lambda number: number, 1][epoch]
 
     fit(problem, module, 4, epoch_end_callback=change)
-    assert_weights_after(module, problem, 4, {0: 1, 4: 4, 8: 3, 12: 3})
+    samples = (first_rows(40, batches) for batches in (1, 4, 3, 3))
+    problem.assert_weights(module, train(problem.svrg(**SETTINGS), 4, samples).weights)
 
 
 @pytest.mark.parametrize('epochs', [2, 3])

@@ -103,13 +103,16 @@ def test_all_batches_are_stored_or_none_and_that_is_said_once(runs, problem, siz
     assert len(runs) == (20 if missing else 0)
 
 
-@pytest.mark.parametrize('rows', [40, 37])
-def test_a_loop_of_ones_own_trains_on_stored_batches_of_this_or_an_older_snapshot(runs, rows):
-    """Those of an older one are computed anew."""
-    problem = Problem(rows=rows)
-    module = problem.bound(store_snapshot_grads=1 << 30, sgd=SETTINGS)
+@pytest.mark.parametrize('problem, read, context', [
+    (Problem(rows=40), Problem.iterator, mx.cpu()), (Problem(rows=37), Problem.iterator, mx.cpu()),
+    (Problem('perceptron', rows=40), lambda problem: lists_of_batches(problem.iterator()),
+     TWO_DEVICES)])
+def test_a_loop_of_ones_own_trains_on_stored_batches_of_this_or_an_older_snapshot(
+        runs, problem, read, context):
+    """Those of an older one are computed anew. A batch may be a list, of one a device."""
+    module = problem.bound(store_snapshot_grads=1 << 30, sgd=SETTINGS, context=context)
     svrg = problem.svrg(**SETTINGS)
-    train_data, old = problem.iterator(), []
+    train_data, old = read(problem), []
     for epoch in range(4):
         if epoch % 2 == 0:
             module.update_full_grads(train_data)
@@ -195,22 +198,6 @@ def test_nothing_is_kept_of_a_pass_that_is_not_finite():
     with pytest.raises(FloatingPointError):
         module.update_full_grads(bad)
     assert module.training_batches(good) is good
-
-
-def test_lists_of_batches_are_held(runs):
-    problem = Problem('perceptron', rows=40)
-    module = problem.bound(context=TWO_DEVICES, store_snapshot_grads=1 << 30, sgd=SETTINGS)
-    svrg, train_data = problem.svrg(**SETTINGS), lists_of_batches(problem.iterator())
-    for epoch in range(4):
-        if epoch % 2 == 0:
-            module.update_full_grads(train_data)
-            svrg.take_snapshot()
-        for batch in module.training_batches(train_data):
-            module.forward_backward(batch)
-            module.update()
-            svrg.step(np.concatenate([rows_of(problem, piece) for piece in batch]))
-    assert not runs
-    problem.assert_weights(module, svrg.weights)
 
 
 def test_true_stores_nothing_where_layers_have_fewer_outputs_than_inputs(runs):

@@ -6,7 +6,6 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-import oracle
 from full_gradients import full_gradient
 from held_batches import assert_svrg, rows_of
 from pairs import in_pairs
@@ -146,12 +145,7 @@ def test_an_override_gets_the_data_of_fit_and_may_read_them(cls, reads):
     module = Reading(problem.symbol, label_names=('label',), update_freq=1)
     problem.fit(module, 3, train_data, optimizer_params={'learning_rate': 0.1})
     assert len(seen) == 3 and all(data is train_data for data in seen)
-    svrg = problem.svrg()
-    for number, rows in enumerate(oracle.batches_of(40, 10) * 3):
-        if number % 4 == 0:
-            svrg.take_snapshot()
-        svrg.step(rows)
-    problem.assert_weights(module, svrg.weights)
+    problem.assert_weights(module, problem.svrg().fit(3, 1))
 
 
 def test_a_pass_that_a_callback_asks_for_begins_at_the_beginning():

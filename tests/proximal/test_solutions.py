@@ -7,6 +7,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import Lasso
 
 from linear_models import Problem, by_gluon, by_module
+from oracle import block_threshold, box, soft_threshold
 from pairs import in_pairs
 from svrg_optimization.proximal import L1, Box, GroupLasso, ProximalOperator
 
@@ -16,16 +17,6 @@ STANDARD = RNG.normal(size=(ROWS, COLUMNS)) * (RNG.uniform(size=(ROWS, COLUMNS))
 FEATURES = {'standardised': STANDARD, 'raw': STANDARD * np.logspace(-1, 2, COLUMNS)}
 TRUTH = np.array([[2, -1, 0.5, 0, 0, 0, 0, -0.5], [1.5, 1, 0, 0, 0, -0.1, 0, -1]])
 TARGETS = STANDARD @ TRUTH.T + 0.5 + 0.3 * RNG.normal(size=(ROWS, OUTPUTS))
-
-
-def soft(values, strength):
-    return np.sign(values) * np.maximum(np.abs(values) - strength, 0)
-
-
-def shortened(values, strength):
-    """Shorten groups: the columns of a weight."""
-    norms = np.sqrt((values ** 2).sum(axis=0))
-    return values * np.maximum(1 - strength / np.maximum(norms, 1e-300), 0)
 
 
 class OwnOperator(ProximalOperator):
@@ -41,19 +32,18 @@ class OwnOperator(ProximalOperator):
 
 # By the axis that counts the columns the operator; weight decay; the proximal operator in float64.
 TABLE = {
-    'L1': (lambda axis: L1(0.2), 0, lambda values, step: soft(values, 0.2 * step)),
-    'elastic net': (lambda axis: L1(0.1), 0.1, lambda values, step: soft(values, 0.1 * step)),
-    'L1 of 0': (lambda axis: L1(0.), 0, lambda values, step: values),
-    'non-negative lasso': (lambda axis: L1(0.1, low=0), 0,
-                           lambda values, step: np.maximum(soft(values, 0.1 * step), 0)),
-    'bounds': (lambda axis: Box(-0.3, 0.4), 0, lambda values, step: values.clip(-0.3, 0.4)),
-    'group lasso': (lambda axis: GroupLasso(0.3, axis), 0,
-                    lambda values, step: shortened(values, 0.3 * step)),
+    'L1': (lambda axis: L1(0.2), 0, soft_threshold(0.2)),
+    'elastic net': (lambda axis: L1(0.1), 0.1, soft_threshold(0.1)),
+    'L1 of 0': (lambda axis: L1(0.), 0, soft_threshold(0.)),
+    'non-negative lasso': (lambda axis: L1(0.1, low=0), 0, lambda values, step: soft_threshold(0.1)(
+        np.maximum(values, 0), step)),
+    'bounds': (lambda axis: Box(-0.3, 0.4), 0, box(-0.3, 0.4)),
+    'group lasso': (lambda axis: GroupLasso(0.3, axis), 0, block_threshold(0.3, 1)),
     'non-negative groups': (lambda axis: GroupLasso(0.3, axis, low=0), 0.01, lambda values, step:
-                            shortened(np.maximum(values, 0), 0.3 * step)),
+                            block_threshold(0.3, 1)(np.maximum(values, 0), step)),
     'groups of outputs': (lambda axis: GroupLasso(0.75, 1 - axis), 0.01, lambda values, step:
-                          shortened(values.T, 0.75 * step[0]).T),
-    'own': (lambda axis: OwnOperator(), 0, lambda values, step: soft(values, 0.2 * step))}
+                          block_threshold(0.75, 0)(values, step[0])),
+    'own': (lambda axis: OwnOperator(), 0, soft_threshold(0.2))}
 
 
 def optimum(kind, wd, prox):

@@ -21,9 +21,10 @@ class ReusingIter(mx.io.NDArrayIter):
 
 
 def rows_of(problem, batch):
-    """Tell which rows of the problem a batch has, by their values."""
-    data = batch.data[0].asnumpy()
-    return np.array([np.abs(problem.features - row).sum(axis=1).argmin() for row in data])
+    """Tell which rows of the problem a batch has, or a list of them, by their values."""
+    pieces = batch if isinstance(batch, list) else [batch]
+    return np.array([np.abs(problem.features - row).sum(axis=1).argmin()
+                     for piece in pieces for row in piece.data[0].asnumpy()])
 
 
 def expect(problem, steps, update_freq, svrg=None):
