@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import oracle
+from bad_input import Data
 from full_gradients import (
     ShortBatches,
     assert_pass,
@@ -111,18 +112,14 @@ def test_rows_are_along_the_axis_of_the_layout(context):
     problem = Problem(rows=7, features=2)
     problem.features, problem.targets = sequences.sum(axis=0), targets
 
-    class TimeMajor(ShortBatches):
-        def __iter__(self):
-            for pad, rows in ((0, [0, 1, 2, 3, 4]), (3, [5, 6, 0, 1, 2])):
-                yield mx.io.DataBatch([mx.nd.array(sequences[:, rows])],
-                                      [mx.nd.array(targets[rows])], pad=pad)
-
+    batches = [mx.io.DataBatch([mx.nd.array(sequences[:, rows])], [mx.nd.array(targets[rows])], pad)
+               for pad, rows in ((0, [0, 1, 2, 3, 4]), (3, [5, 6, 0, 1, 2]))]
     module = SVRGModule(mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label')),
                         label_names=('label',), update_freq=1, context=context)
     module.bind([mx.io.DataDesc('data', (3, 5, 2), layout='TNC')],
                 [mx.io.DataDesc('label', (5,), layout='N')])
     module.init_params(arg_params=problem.arg_params())
-    assert_pass(problem, module, TimeMajor(problem), units=5)
+    assert_pass(problem, module, Data(*batches), units=5)
 
 
 @pytest.mark.filterwarnings('ignore:Data provided by label_shapes')

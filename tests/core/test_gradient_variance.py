@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import oracle
+from bad_input import Data
 from blocks import Blocks
 from held_batches import assert_svrg
 from pairs import in_pairs
@@ -92,27 +93,14 @@ def test_gluons_is_that_of_the_mean_over_a_batch(kind, rows, context, alpha, val
     assert_variance(gradient_variance(trainer, loader), problem, svrg, 0, units=10)
 
 
-class BatchesOf:
-    """An iterator over batches of the sizes that are given."""
-
-    def __init__(self, problem, sizes):
-        self.problem, self.sizes = problem, sizes
-
-    def reset(self):
-        pass
-
-    def __iter__(self):
-        for size, end in zip(self.sizes, np.cumsum(self.sizes)):
-            yield self.problem.batch(end - size, end, pad=0)
-
-
 @pytest.mark.parametrize('sizes', [[10, 7, 10, 10, 3], [10]])
 def test_best_alpha_counts_the_rows_of_batches_of_several_sizes(sizes):
     """The full gradient that `alpha` multiplies is in the units of each; one alone has none."""
     problem = Problem('softmax', rows=40)
     module, svrg = trained(problem)
-    assert_variance(gradient_variance(module, BatchesOf(problem, sizes)), problem, svrg,
-                    sizes=sizes)
+    data = Data(*(problem.batch(end - size, end, pad=0)
+                  for size, end in zip(sizes, np.cumsum(sizes))))
+    assert_variance(gradient_variance(module, data), problem, svrg, sizes=sizes)
 
 
 @pytest.mark.parametrize('batch_size', [10, 7])

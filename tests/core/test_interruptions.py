@@ -7,9 +7,9 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from bad_input import state_of
+from bad_input import Data, state_of
 from blocks import Blocks
-from full_gradients import ShortBatches, persistent
+from full_gradients import persistent
 from held_batches import SETTINGS, assert_svrg
 from interruption import Interruption, places
 from problems import TWO_DEVICES, Problem
@@ -43,11 +43,6 @@ def control_c():
     signal.raise_signal(signal.SIGINT)
 
 
-class Empty(ShortBatches):
-    def __iter__(self):
-        return iter(())
-
-
 def infinite(problem):
     return mx.io.NDArrayIter(problem.features * np.inf, problem.targets, 10, label_name='label')
 
@@ -63,7 +58,7 @@ def folder(tmp_path, monkeypatch):
       for error in (SystemExit, MemoryError, ValueError) for at in (0, 1, 3)),
     *((KeyboardInterrupt, lambda problem, at=at: Breaking(problem, at, control_c))
       for at in (0, 1, 3)),
-    (ValueError, Empty), (FloatingPointError, infinite)])
+    (ValueError, lambda problem: Data()), (FloatingPointError, infinite)])
 @pytest.mark.parametrize('context, kvstore', PLACES)
 @pytest.mark.parametrize('stored', [False, True])
 def test_a_pass_that_fails_leaves_the_snapshot_whole(monkeypatch, error, bad, context, kvstore,
@@ -88,16 +83,11 @@ def test_a_pass_that_fails_leaves_the_snapshot_whole(monkeypatch, error, bad, co
 
 
 def test_an_interrupted_pass_over_buckets_leaves_the_snapshot_whole():
-    class Interrupted(ShortBatches):
-        def __iter__(self):
-            yield from list(self.problem.iterator())[:3]
-            raise KeyboardInterrupt
-
     problem, sgd = Sequences(), {'learning_rate': 0.02}
     module = problem.fit(problem.module(3), 1, optimizer_params=sgd)
     key = module._curr_bucket_key
     with pytest.raises(KeyboardInterrupt):
-        module.update_full_grads(Interrupted(problem))
+        module.update_full_grads(Data(*list(problem.iterator())[:3], raises=KeyboardInterrupt))
     assert module._curr_bucket_key == key
     problem.fit(module, 2, begin_epoch=1)
     problem.assert_weights(module, problem.expect(2, 3, **sgd).weights)

@@ -6,6 +6,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from held_batches import rows_of
 from pairs import in_pairs
 from problems import TWO_DEVICES, Problem
 from stepping import gradients_of
@@ -205,10 +206,8 @@ def test_added_gradients_count_the_full_gradient_each_time(context, stored, grad
         train_data.reset()
         for number, batch in enumerate(module.training_batches(train_data), 1):
             module.forward_backward(batch)
-            rows = np.array([np.abs(problem.features - row).sum(axis=1).argmin()
-                             for row in batch.data[0].asnumpy()])
             total = {name: step + total[name] * (name in added)
-                     for name, step in svrg_gradient(svrg, rows).items()}
+                     for name, step in svrg_gradient(svrg, rows_of(problem, batch)).items()}
             if number % passes == 0:
                 module.update()
                 svrg.optimizer.step(svrg.weights, total)

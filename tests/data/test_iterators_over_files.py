@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from full_gradients import assert_pass
-from problems import Problem, SparseProblem
+from problems import Problem, SparseProblem, libsvm_iter
 from samples import SETTINGS, first_rows, fit, train
 
 
@@ -23,12 +23,7 @@ def csv(problem, **kwargs):
 
 
 def libsvm(problem):
-    with open('data', 'w') as file:
-        for target, row in zip(problem.targets, problem.features):
-            columns = ' '.join('%d:%.9g' % (i, row[i]) for i in np.flatnonzero(row))
-            file.write('%.9g %s\n' % (target, columns))
-    return mx.io.LibSVMIter(data_libsvm='data', data_shape=problem.features.shape[1:],
-                            batch_size=10)
+    return libsvm_iter(problem, 'data')
 
 
 def bound(problem, train_data, update_freq=1, **settings):

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import oracle
+from bad_input import Data
 from full_gradients import (
-    ShortBatches,
     assert_pass,
     lists_of_batches,
     persistent,
@@ -62,19 +62,16 @@ def test_an_input_without_rows_has_no_padding(context):
     scaled = mx.sym.broadcast_mul(mx.sym.Variable('data'), mx.sym.Variable('scale'))
     output = mx.sym.FullyConnected(scaled, num_hidden=1, name='fc')
 
-    class WithScale(ShortBatches):
-        def __iter__(self):
-            for batch in self.problem.iterator():
-                batch.data.append(mx.nd.array(scale))
-                yield batch
-
     module = SVRGModule(mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label')),
                         ('data', 'scale'), ('label',), update_freq=1, context=context)
     module.bind([('data', (10, 4)), mx.io.DataDesc('scale', (1, 4), layout='')],
                 [('label', (10,))])
     module.init_params(arg_params=problem.arg_params())
-    train_data, problem.features = WithScale(Problem(rows=37)), problem.features * scale
-    assert_pass(problem, module, train_data)
+    batches = list(problem.iterator())
+    for batch in batches:
+        batch.data.append(mx.nd.array(scale))
+    problem.features = problem.features * scale
+    assert_pass(problem, module, Data(*batches))
 
 
 @pytest.mark.parametrize('store', [False, 1 << 30])

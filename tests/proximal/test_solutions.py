@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import Lasso
 
 from linear_models import Problem, by_gluon, by_module
-from oracle import block_threshold, box, soft_threshold
+from oracle import block_threshold, box, proximal_minimum, soft_threshold
 from pairs import in_pairs
 from svrg_optimization.proximal import L1, Box, GroupLasso, ProximalOperator
 
@@ -47,7 +47,7 @@ TABLE = {
 
 
 def optimum(kind, wd, prox):
-    """Accelerated proximal gradient with restarts, in columns of one scale; return weights."""
+    """Return the weights at the optimum, found in columns of one scale."""
     rows = FEATURES[kind]
     rows, targets = rows - rows.mean(axis=0), TARGETS - TARGETS.mean(axis=0)  # with the best bias
     hessian = rows.T @ rows / ROWS / OUTPUTS + wd * np.eye(COLUMNS)  # the loss is a mean of both
@@ -55,15 +55,8 @@ def optimum(kind, wd, prox):
     if kind == 'raw':
         length = np.sqrt(np.diag(hessian))
     step = 1 / length ** 2 / np.linalg.eigvalsh(hessian / np.outer(length, length))[-1]
-    weight = point = np.zeros((OUTPUTS, COLUMNS))
-    speed = 1.
-    for _ in range(5000):
-        before, weight = weight, prox(point - step * (point @ hessian - slope), step)
-        former, speed = speed, (1 + np.sqrt(1 + 4 * speed ** 2)) / 2
-        if ((point - weight) * (weight - before) / step).sum() > 0:
-            speed = 1.
-        point = weight + (former - 1) / speed * (weight - before)
-    return weight
+    return proximal_minimum(lambda weight: weight @ hessian - slope, prox,
+                            np.zeros((OUTPUTS, COLUMNS)), step)
 
 
 @in_pairs({'front_end': [by_module, by_gluon], 'stype': ['default', 'csr'],

@@ -14,7 +14,6 @@ from linear_models import Problem, by_estimator, by_gluon, by_module
 from newton import outputs_at_optimum
 from oracle import linear_regression, soft_threshold, softmax_regression
 from pairs import in_pairs
-from svrg_optimization import SVRGModule
 from svrg_optimization.proximal import L1
 
 both = pytest.mark.parametrize('front_end', [by_module, by_gluon])
@@ -141,13 +140,9 @@ def test_a_start_at_the_optimum_needs_no_curvature(front_end):
 def test_a_jump_that_moves_nothing_is_the_last(column, weight):
     """One weight alone can be made better by jumps, for others leave 0 by steps."""
     problem = Problem('squares', MANY, ANSWERS, batch=20, bias=False)
-    module, train_data = SVRGModule(problem.symbol(), label_names=('label',), update_freq=1,
-                                    proximal={'fc_weight': L1(0.1)}), problem.iterator()
-    module.bind(train_data.provide_data, train_data.provide_label)
-    module.init_params(arg_params={
-        'fc_weight': weight * mx.nd.one_hot(mx.nd.array([column]), COLUMNS)})
-    module.init_optimizer(optimizer='svrg_lbfgs')
-    module.update_full_grads(train_data)
+    module = by_module(problem, 0, None, 1, proximal=L1(0.1), start={
+        'fc_weight': weight * mx.nd.one_hot(mx.nd.array([column]), COLUMNS)}).by
+    module.update_full_grads(problem.iterator())
     assert 1 < module.result.passes <= 12
 
 

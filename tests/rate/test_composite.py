@@ -69,13 +69,9 @@ class Model:
             self.hessian[np.ix_(one, rest)] @ gain)
         hessian, slope = reduced[:, :-1], reduced[:, -1]
         step = 1 / np.linalg.eigvalsh(hessian)[-1]
-        at = ahead = self.at[one]
-        count = 1
-        for _ in range(4000):
-            former, at = at, self.prox((ahead - step * (slope + hessian @ (
-                ahead - self.at[one]))).reshape(shape), step).ravel()
-            count = 1 if (ahead - at) @ (at - former) > 0 else count + 1
-            ahead = at + (count - 1) / (count + 2) * (at - former)
+        at = oracle.proximal_minimum(
+            lambda at: slope + hessian @ (at - self.at[one]),
+            lambda at, step: self.prox(at.reshape(shape), step).ravel(), self.at[one], step, 4000)
         found = self.at.copy()
         found[one], found[rest] = at, self.at[rest] - gain @ [*(at - self.at[one]), 1]
         return found

@@ -9,7 +9,7 @@ from mxnet import gluon
 
 from blocks import Blocks, train_epochs
 from pairs import in_pairs
-from problems import TWO_DEVICES, Problem, SparseProblem
+from problems import TWO_DEVICES, Problem, SparseProblem, libsvm_iter
 from svrg_optimization import SVRGModule
 from svrg_optimization.proximal import L1
 
@@ -176,11 +176,8 @@ def test_the_advice_names_what_keeps_it_from_convergence(rows, data, optimizer, 
 
 def test_the_advice_names_rows_that_a_file_iterator_leaves_out(tmp_path):
     """Three rows more each pass: with round_batch MXNet begins after those that it padded with."""
-    problem, path = Problem('softmax', rows=437), str(tmp_path / 'rows')
-    with open(path, 'w') as file:
-        for target, row in zip(problem.targets, problem.features):
-            file.write('%d %s\n' % (target, ' '.join('%d:%.9g' % one for one in enumerate(row))))
-    train_data = mx.io.LibSVMIter(data_libsvm=path, data_shape=(4,), batch_size=10)
+    problem = Problem('softmax', rows=437)
+    train_data = libsvm_iter(problem, tmp_path / 'rows')
     module = problem.module(tol=1e-9)
     module.bind(train_data.provide_data, [mx.io.DataDesc('label', (10,))])
     with pytest.warns(UserWarning, match='converge .*: passes had .* rows, .* batch_size divides'):

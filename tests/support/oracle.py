@@ -69,6 +69,18 @@ def box(low, high):
     return lambda value, _: np.clip(value, low, high)
 
 
+def proximal_minimum(gradient, prox, start, step, count=5000):
+    """Return a minimum by accelerated proximal steps with restarts."""
+    at, ahead, speed = start, start, 1.
+    for _ in range(count):
+        former, at = at, prox(ahead - step * gradient(ahead), step)
+        before, speed = speed, (1 + np.sqrt(1 + 4 * speed ** 2)) / 2
+        if ((ahead - at) * (at - former) / step).sum() > 0:
+            speed = 1.
+        ahead = at + (before - 1) / speed * (at - former)
+    return at
+
+
 class Sgd:
     """SGD with momentum, Nesterov's or not, and weight decay, as MXNet defines them.
 

@@ -118,6 +118,16 @@ class Problem:
                             for name in module._param_dict[0]}, expected, tolerance)
 
 
+def libsvm_iter(problem, path):
+    """Write the rows of a problem into a file; return MXNet's iterator over it."""
+    with open(path, 'w') as file:
+        for target, row in zip(problem.targets, problem.features):
+            columns = ' '.join('%d:%.9g' % (i, row[i]) for i in np.flatnonzero(row))
+            file.write('%.9g %s\n' % (target, columns))
+    return mx.io.LibSVMIter(data_libsvm=str(path), data_shape=problem.features.shape[1:],
+                            batch_size=10)
+
+
 class CsrIter(mx.io.DataIter):
     """Yield csr batches, the last one padded from the first rows."""
 
