@@ -4,6 +4,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from checkpoints import bits
 from held_batches import SETTINGS, assert_svrg, rows_of
 from pairs import in_pairs
 from problems import TWO_DEVICES, Problem, SparseProblem
@@ -57,8 +58,7 @@ def test_constant_alpha_of_zero_is_module(symbol, settings, context, kvstore, op
         mx.random.seed(3)
         problem.fit(module, 3, kvstore=kvstore, optimizer=optimizer,
                     optimizer_params={'learning_rate': 0.1, 'wd': 0.01})
-        results.append({name: value.asnumpy().tobytes()
-                        for name, value in module.get_params()[0].items()})
+        results.append(bits(module))
     assert results[0] == results[1]
     svrg.update_full_grads(problem.iterator())
     assert svrg._snapshot.num_taken == 0 and not svrg._snapshot.is_active

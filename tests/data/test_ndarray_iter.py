@@ -27,14 +27,6 @@ def copies(batches):
             for batch in batches]
 
 
-def assert_same(actual, expected):
-    assert len(actual) == len(expected)
-    for (arrays, pad), (own, own_pad) in zip(actual, expected):
-        assert pad == own_pad
-        for array, other in zip(arrays, own):
-            np.testing.assert_array_equal(array, other)
-
-
 @pytest.mark.parametrize('shuffle', [False, True])
 @pytest.mark.parametrize('rows, handle', [
     *itertools.product([23, 25], ['pad', 'discard', 'roll_over']), (3, 'pad'), (3, 'discard')])
@@ -49,7 +41,7 @@ def test_batches_are_those_of_ndarray_iter(rows, handle, shuffle):
         batches += copies(itertools.islice(read(train_data), 1))  # reset in the middle
         train_data.reset()
         found.append(batches + copies(read(train_data)))
-    assert_same(*reversed(found))
+    np.testing.assert_equal(*reversed(found))
 
 
 def test_a_pass_does_not_copy_batches(monkeypatch):
