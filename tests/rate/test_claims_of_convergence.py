@@ -3,6 +3,7 @@
 Problems in any units by both front ends, beside solutions in float64.
 """
 
+import dataclasses
 import warnings
 
 import mxnet as mx
@@ -204,7 +205,7 @@ def beside(column, loss='logistic', wd=1e-6, dtype='float32'):
     rows = np.column_stack([column, NORMAL[:, 1:]])
     scores = (column - column.mean()) / column.std() + NORMAL[:, 1:] @ [1., -0.5, 0.]
     targets = (scores + CHANCE > 0) * 1. if loss != 'squares' else scores + NORMAL[:, 0]
-    return Problem(loss, rows, targets, wd, dtype, 200)
+    return Problem(loss, rows, targets, wd, dtype)
 
 
 COLUMNS_AS_THEY_COME = {
@@ -227,10 +228,11 @@ COLUMNS_AS_THEY_COME = {
 
 
 @both
+@pytest.mark.parametrize('batch', [200, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize('kind', COLUMNS_AS_THEY_COME)
 @pytest.mark.filterwarnings('ignore:training did not converge|tol may not be reached')
-def test_the_outputs_are_right_or_the_word_is_not_said(front_end, kind):
-    problem = COLUMNS_AS_THEY_COME[kind]
+def test_the_outputs_are_right_or_the_word_is_not_said(front_end, kind, batch):
+    problem = dataclasses.replace(COLUMNS_AS_THEY_COME[kind], batch=batch)
     by, weight, bias = front_end(problem)
     rows, targets = (each.astype(problem.dtype).astype('f8')
                      for each in (problem.rows, problem.targets))

@@ -5,7 +5,8 @@ import pytest
 
 from svrg_optimization.rate.metric import Metric
 from svrg_optimization.rate.random import Random
-from svrg_optimization.rate.smooth import Move, Regime, Smooth
+from svrg_optimization.rate.regime import Move, Regime
+from svrg_optimization.rate.smooth import Smooth
 
 RNG = np.random.RandomState(0)
 HESSIAN = np.diag([1., 2., 5.])
@@ -89,7 +90,8 @@ def test_the_rate_keeps_nag_stable_and_takes_four_time_constants():
     (True, [4., 8.], 0.125), (True, [4., 3.9], 1 / 3.9), (False, [4., 0.1], 10.)])
 def test_gamma_grows_by_a_tenth_at_most_where_batches_differ(has_noise, curvatures, expected):
     """As with Dropout."""
-    regime, s = Random(METRIC, 'float32', has_noise), np.array([0.6, 0.8, 0])
+    regime, s = Random(METRIC, 'float32'), np.array([0.6, 0.8, 0])
+    regime.has_noise = has_noise
     for curvature in curvatures:
         regime.learn(move_of(s, curvature * s))
     assert regime.pairs.gamma == pytest.approx(expected)

@@ -101,7 +101,7 @@ def test_after_an_interrupt_all_is_measured_anew(monkeypatch, place):
 @pytest.mark.parametrize('changed, is_undone', [(0., True), (1e-3, True), (-1e-3, False)])
 def test_a_jump_that_does_not_lower_the_objective_is_undone(monkeypatch, changed, is_undone):
     with monkeypatch.context() as patched:
-        patched.setattr(composite, '_JUMPS', 0)
+        patched.setattr(composite.Composite, 'most_jumps', 0)
         taken = Taken(proximal={'fc_weight': L1(0.05)})
     taken.rule.regime.jumps = 20
     taken.step(4)
@@ -155,7 +155,7 @@ def test_training_goes_back_without_momentum_and_with_half_the_rate(place):
     rule.rate = 3 * gamma
     taken.step(4)
     taken.snapshot()
-    assert (rule.slowdown, rule.num_rollbacks) == (2, 1)
+    assert (rule.regime.slowdown, rule.num_rollbacks) == (2, 1)
     assert rule.gamma <= gamma and rule.rate <= rate
     np.testing.assert_allclose([module.gradient_norm, module.objective], [norm, objective],
                                rtol=1e-6)

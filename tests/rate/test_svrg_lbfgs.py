@@ -23,7 +23,7 @@ from svrg_optimization.rate import smooth
 def test_training_is_that_of_two_loops(monkeypatch, kind, wd, rows, momentum, jumps, multipliers,
                                        rescale_grad, context, kvstore, update_on_kvstore):
     """A factor of gradients scales the loss against the decay, and with it those in the metric."""
-    monkeypatch.setattr(smooth, '_JUMPS', jumps)
+    monkeypatch.setattr(smooth.Smooth, 'most_jumps', jumps)
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
     problem = Problem(kind, rows, dtype='float64', **{
         name[3:]: {'name': name, 'lr_mult': value} for name, value in multipliers.items()})
