@@ -1,5 +1,6 @@
-"""SVRGTrainer within Gluon's Estimator, compared with the same training in a plain loop."""
+"""SVRGTrainer within Gluon's Estimator, and by `epochs`, compared with the same loop by hand."""
 
+import contextlib
 import copy
 import logging
 
@@ -54,24 +55,33 @@ class Training:
         self.estimator.fit(self.data, epochs=epochs, val_data=val_data, event_handlers=[
             *handlers, SnapshotHandler(self.data, update_freq)])
 
-    def loop(self, epochs, update_freq=2):
+    def by_epochs(self, epochs, update_freq=2):
         mx.random.seed(0)
-        trainer = self.trainer
-        devices = self.contexts if isinstance(self.contexts, list) else [self.contexts]
+        for batches in self.trainer.epochs(self.data, epochs, update_freq):
+            self.train_on(batches)
+
+    def by_hand(self, epochs, update_freq=2):
+        mx.random.seed(0)
         for epoch in range(epochs):
             if epoch % update_freq == 0:
-                trainer.update_full_grads(self.data)
-            if trainer.has_converged:
-                break
-            for batch in self.data:
-                losses, _ = trainer.backward(*(gluon.utils.split_and_load(
-                    array, devices, even_split=False) for array in batch))
-                assert [loss.ctx for loss in losses] == devices
-                trainer.step(sum(map(len, losses)))
-            self.epochs += 1
-        else:
-            if trainer._svrg.settings.tol is not None:
-                trainer.update_full_grads(self.data)
+                self.trainer.update_full_grads(self.data)
+            if self.trainer.has_converged:
+                return
+            self.train_on(self.trainer.training_batches(self.data))
+        if self.trainer.tol is not None:
+            self.trainer.update_full_grads(self.data)
+
+    def train_on(self, batches):
+        devices = self.contexts if isinstance(self.contexts, list) else [self.contexts]
+        for batch in batches:
+            losses, _ = self.trainer.backward(*(
+                array if isinstance(array, list) else [array] for array in batch))
+            assert [loss.ctx for loss in losses] == devices
+            self.trainer.step(sum(map(len, losses)))
+        self.epochs += 1
+
+
+both = pytest.mark.parametrize('train', [Training.fit, Training.by_epochs])
 
 
 def assert_same_bits(found, expected):
@@ -80,27 +90,32 @@ def assert_same_bits(found, expected):
         np.testing.assert_array_equal(value, expected.pop(0))
 
 
+@both
 @pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
 @pytest.mark.parametrize('update_freq', [pytest.param(1, marks=pytest.mark.slow), 2])
-@pytest.mark.filterwarnings('ignore:batch_size of step', 'ignore:training did not converge')
-def test_fit_ends_on_the_bits_of_a_plain_loop(contexts, update_freq):
+@pytest.mark.filterwarnings('ignore:batch_size of step')
+def test_training_ends_on_the_bits_of_a_loop_by_hand(train, contexts, update_freq):
     for extra, settings in (([gluon.nn.Dropout(0.5), gluon.nn.BatchNorm(in_channels=4)], {}),
                             ([], {'with_rule': True, 'tol': 1e-9})):
-        fitted, looped = (Training(contexts, copy.deepcopy(extra), **settings) for _ in range(2))
-        fitted.fit(5, update_freq, fitted.data)
-        looped.loop(5, update_freq)
-        assert_same_bits(fitted.net, looped.net)
-        assert fitted.trainer.gradient_norm == looped.trainer.gradient_norm
+        trained, looped = (Training(contexts, copy.deepcopy(extra), **settings) for _ in range(2))
+        with pytest.warns(UserWarning, match='did not converge') if settings else (
+                contextlib.nullcontext()):
+            train(trained, 3, update_freq)
+        looped.by_hand(3, update_freq)
+        assert_same_bits(trained.net, looped.net)
+        assert trained.trainer.gradient_norm == looped.trainer.gradient_norm
 
 
+@both
 @pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
-def test_tol_ends_fit_with_the_epoch_of_the_plain_loop(contexts):
-    fitted, looped = (Training(contexts, with_rule=True, tol=1e-4) for _ in range(2))
-    fitted.fit(200)
-    looped.loop(200)
-    assert fitted.trainer.has_converged and 2 < looped.epochs < 200
-    assert sum('training' in line and 'Finished' in line for line in fitted.lines) == looped.epochs
-    assert_same_bits(fitted.net, looped.net)
+def test_tol_ends_training_with_the_epoch_of_a_loop_by_hand(train, contexts):
+    trained, looped = (Training(contexts, with_rule=True, tol=1e-4) for _ in range(2))
+    train(trained, 200)
+    looped.by_hand(200)
+    assert trained.trainer.has_converged and 2 < looped.epochs < 200
+    finished = sum('training' in line and 'Finished' in line for line in trained.lines)
+    assert looped.epochs == trained.epochs + finished
+    assert_same_bits(trained.net, looped.net)
 
 
 def test_a_converged_training_stays_where_it_is_until_its_weights_are_moved():
@@ -129,16 +144,19 @@ def test_a_run_resumed_by_checkpoint_handler_has_the_same_bits(
     assert_same_bits(second.net, whole.net)
 
 
-def test_snapshots_and_the_rate_are_logged():
+@pytest.mark.parametrize('train, last', [(Training.fit, 3), (Training.by_epochs, 2)])
+def test_snapshots_and_the_rate_are_logged(train, last, caplog):
+    caplog.set_level('INFO')
     training = Training(with_rule=True)
     assert np.isnan(training.trainer.learning_rate)
-    training.fit(3)
-    assert training.lines[0].endswith('current learning rate nan ')
-    norms = [line for line in training.lines if 'Full gradient norm' in line]
-    assert [line.split(' ')[0] for line in norms] == ['Epoch[0]', 'Epoch[2]', 'Epoch[3]']
-    assert norms[-1] == 'Epoch[3] Full gradient norm=%.1e' % training.trainer.gradient_norm
-    begins = [line for line in training.lines if 'Begin, current' in line]
-    assert len(begins) == 3 and not any('nan' in line for line in begins)
+    train(training, 3)
+    lines = training.lines or caplog.messages
+    norms = [line for line in lines if 'Full gradient norm' in line]
+    assert [line.split(' ')[0] for line in norms] == ['Epoch[0]', 'Epoch[2]', 'Epoch[%d]' % last]
+    assert norms[-1].endswith('Full gradient norm=%.1e' % training.trainer.gradient_norm)
+    rates = [line.rpartition('learning rate ')[2] for line in training.lines if 'ng rate ' in line]
+    expected = [True, False, False, False] if training.lines else []
+    assert [rate == 'nan ' for rate in rates] == expected
 
 
 def test_alpha_0_is_estimator_with_trainer_to_the_bit():
