@@ -4,20 +4,26 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import autograd, gluon
+from mxnet.contrib import amp
 
+import oracle
 from blocks import (
     TWO_DEVICES,
     Blocks,
+    Training,
     as_blocks_take,
     assert_weights,
     rows_of,
     train,
+    train_epochs,
     train_plain,
     weights_of,
 )
 from pairs import in_pairs
 from svrg_optimization import LinearDecay
+from svrg_optimization.diagnostics import gradient_variance
 from svrg_optimization.gluon import SVRGTrainer
+from svrg_optimization.proximal import L1
 
 
 @in_pairs({
@@ -28,36 +34,38 @@ from svrg_optimization.gluon import SVRGTrainer
         (TWO_DEVICES, 'device', None), (TWO_DEVICES, 'local', True),
         (TWO_DEVICES, 'device', False)],
     'stored': [False, 2 ** 30, 1], 'alpha': [1, LinearDecay(0.75, 20)],
-    'fixed': [(), ('fc_bias',)]})
+    'bias': [('lr_mult', 1), ('lr_mult', 0.5), ('grad_req', 'null')],
+    'proximal': [None, L1(0.05), {'fc_weight': L1(0.05)}]})
 @pytest.mark.filterwarnings('ignore:batch_size of step is', 'ignore:store_snapshot_grads')
 def test_training_is_svrg(kind, rows, hybridized, contexts, kvstore, on_kvstore, stored, alpha,
-                          fixed):
+                          bias, proximal):
     problem = Blocks(kind, rows=rows)
-    net, loader = problem.net(contexts), problem.loader()
-    for name in fixed:
-        net.collect_params()[name].grad_req = 'null'
-    trainer = problem.trainer(net, kvstore=kvstore, update_on_kvstore=on_kvstore, alpha=alpha,
-                              store_snapshot_grads=stored)
-    svrg = problem.twin(fixed=fixed, alpha=alpha)
+    settings, operators = {'learning_rate': 0.2, 'momentum': 0.5, 'wd': 0.01}, {}
+    if proximal:
+        settings, on_kvstore = {'learning_rate': 0.2}, None
+        decayed = ['fc_weight'] if isinstance(proximal, dict) else problem.weights
+        operators = {name: oracle.soft_threshold(0.05) for name in decayed if 'weight' in name}
+    net = problem.net(contexts)
+    setattr(net.collect_params()['fc_bias'], *bias)
+    training = Training(problem, net=net, settings=settings, kvstore=kvstore, alpha=alpha,
+                        update_on_kvstore=on_kvstore, store_snapshot_grads=stored,
+                        proximal=proximal, twin={
+                            'settings': settings, 'alpha': alpha, 'proximal': operators,
+                            'fixed': ['fc_bias'] if bias[0] == 'grad_req' else [],
+                            'lr_mult': {'fc_bias': bias[1]} if bias[0] == 'lr_mult' else {}})
     for epoch in range(4):
         if epoch % 2 == 0:
-            trainer.update_full_grads(loader)
-            svrg.take_snapshot()
-        for data, label in trainer.training_batches(loader):
-            trainer.backward(data, label)
-            trainer.step(10)
-            svrg.step(rows_of(problem, data))
-        if epoch == 1 and hybridized is not None:
-            net.hybridize(**hybridized)
-        if epoch == 1 and alpha != 1:
-            trainer.alpha, svrg.alpha = 0.25, lambda _: 0.25
-    assert len(trainer._svrg.store.batches) == (4 if stored == 2 ** 30 else 0)
-    assert_weights(net, svrg.weights)
-
-
-def mean_at_the_snapshot(trainer):
-    full = trainer._svrg.snapshot.full_gradient
-    return {name: total.asnumpy() / full.batch_size for name, total in full.totals().items()}
+            training.snapshot()
+        training.epoch()
+        if epoch == 1:
+            training.trainer.set_learning_rate(0.1)
+            training.svrg.optimizer.learning_rate = lambda _: 0.1
+            if hybridized is not None:
+                net.hybridize(**hybridized)
+            if alpha != 1:
+                training.trainer.alpha, training.svrg.alpha = 0.25, lambda _: 0.25
+    assert len(training.trainer._svrg.store.batches) == (4 if stored == 2 ** 30 else 0)
+    training.check()
 
 
 @pytest.mark.parametrize('data, rows, contexts', [
@@ -72,15 +80,15 @@ def test_the_full_gradient_is_over_the_rows_that_the_data_yield(data, rows, cont
     data = data(problem)
     if isinstance(data, mx.io.DataIter):
         next(data)  # it is reset
-    trainer = problem.trainer(problem.net(contexts))
-    trainer.update_full_grads(data)
-    svrg = problem.svrg(1)
-    svrg.take_snapshot(np.arange(rows))
-    assert trainer._svrg.snapshot.full_gradient.rows == rows and len(list(data)) > 2
-    for name, value in mean_at_the_snapshot(trainer).items():
-        np.testing.assert_allclose(value, svrg.full_gradient[name], rtol=1e-5, atol=1e-6)
-    trainer.update_full_grads(data, batches=2)
-    assert trainer._svrg.snapshot.full_gradient.rows in (16, 20, 22)  # 16: left over, and 10
+    training = Training(problem, contexts)
+    training.trainer.update_full_grads(data)
+    training.svrg.take_snapshot(np.arange(rows))
+    full = training.trainer._svrg.snapshot.full_gradient
+    assert full.rows == rows and len(list(data)) > 2
+    training.check_full_gradient()
+    training.trainer.update_full_grads(data, batches=2)
+    full = training.trainer._svrg.snapshot.full_gradient
+    assert full.rows in (16, 20, 22)  # 16: left over, and 10
 
 
 @pytest.mark.parametrize('hybridized', [None, {}])
@@ -108,30 +116,14 @@ def test_training_with_losses_of_one_element_is_svrg(contexts, is_mean):
         losses = loss(net(data), label)
         return losses.sum() if is_mean is False else losses.mean()
 
-    trainer = problem.trainer(net, objective=objective, loss_is_mean=is_mean)
-    devices = len(contexts or [0])
-    svrg = problem.twin()
-    batches = [np.arange(begin, min(begin + 10, 36)) for begin in range(0, 36, 10)]
-    for epoch in range(4):
-        if epoch % 2 == 0:
-            trainer.update_full_grads(problem.loader())
-            svrg.take_snapshot()
-        for batch, rows in zip(problem.loader(), batches):
-            if contexts:
-                batch = [gluon.utils.split_and_load(array, contexts) for array in batch]
-            trainer.backward(*batch)
-            trainer.step(len(rows) if is_mean is False else devices)
-            svrg.optimizer.rescale = 1 / len(rows)
-            svrg.step(rows)
-    assert_weights(net, svrg.weights)
-
-
-def test_the_pass_may_be_the_first_forward():
-    problem, net = Blocks('softmax', rows=37), gluon.nn.Dense(3)
-    net.initialize()
-    trainer = problem.trainer(net)
-    train(trainer, problem.loader(), 1)
-    assert trainer._svrg.snapshot.full_gradient.rows == 37
+    training = Training(problem, net=net, objective=objective, loss_is_mean=is_mean)
+    for _ in range(2):
+        training.snapshot()
+        for batch, rows in [*training.batches(), *training.batches()]:
+            training.backward(batch)
+            training.svrg.optimizer.rescale = 1 / len(rows)
+            training.step(rows, len(rows) if is_mean is False else len(contexts or [0]))
+    training.check()
 
 
 def test_gradients_may_add_up_over_batches():
@@ -139,32 +131,15 @@ def test_gradients_may_add_up_over_batches():
     net = problem.net()
     for param in net.collect_params().values():
         param.grad_req = 'add'
-    trainer = problem.trainer(net)
-    svrg = problem.twin(20)
+    training = Training(problem, net=net, twin={'batch_size': 20})
     for _ in range(3):
-        trainer.update_full_grads(problem.loader())
-        svrg.take_snapshot()
-        for number, batch in enumerate(problem.loader()):
-            trainer.backward(*batch)
+        training.snapshot()
+        for number, (batch, _) in enumerate(training.batches()):
+            training.backward(batch)
             if number % 2:
-                trainer.step(20)
+                training.step(np.arange(20) + 10 * (number - 1), 20)
                 net.collect_params().zero_grad()
-                svrg.step(np.arange(20) + 10 * (number - 1))
-    assert_weights(net, svrg.weights)
-
-
-@pytest.mark.parametrize('hybridized', [None, {}])
-def test_dropout_has_the_same_masks_in_both_gradients(hybridized):
-    problem = Blocks('perceptron')
-    net = problem.net(hybridized=hybridized, extra=[gluon.nn.Dropout(0.5)])
-    trainer = problem.trainer(net)
-    trainer.update_full_grads(problem.loader())
-    [share] = trainer._svrg.snapshot.full_gradient.shares
-    for batch in problem.loader():
-        trainer.backward(*batch)
-        for param in net.collect_params().values():
-            np.testing.assert_allclose(param.grad().asnumpy(), share[param.name].asnumpy(),
-                                       rtol=1e-5, atol=1e-5)
+    training.check()
 
 
 @pytest.mark.nd_arrays
@@ -186,7 +161,7 @@ def test_statistics_of_batches_are_those_of_the_live_weights(contexts, imported,
 
     net, plain, loss = network(), network(), problem.loss()
     trainer = problem.trainer(net, settings={'learning_rate': 0.})
-    for batch in problem.loader():
+    for batch in list(problem.loader())[:2]:
         trainer.update_full_grads(problem.loader())
         batch = [gluon.utils.split_and_load(array, contexts) for array in batch]
         trainer.backward(*batch)
@@ -199,110 +174,254 @@ def test_statistics_of_batches_are_those_of_the_live_weights(contexts, imported,
                 np.testing.assert_array_equal(ours.asnumpy(), theirs.asnumpy(), name)
 
 
-def test_rates_and_multipliers_are_trainers():
-    problem = Blocks('softmax')
-    net = problem.net()
-    net.collect_params()['fc_bias'].lr_mult = 0.5
-    trainer = problem.trainer(net)
-    svrg = problem.twin(lr_mult={'fc_bias': 0.5})
-    for epoch in range(4):
-        trainer.set_learning_rate(0.2 / (1 + epoch))
-        svrg.optimizer.learning_rate = lambda _, epoch=epoch: 0.2 / (1 + epoch)
-        train(trainer, problem.loader(), 1)
-        svrg.take_snapshot()
-        for begin in range(0, 40, 10):
-            svrg.step(np.arange(begin, begin + 10))
-    assert_weights(net, svrg.weights)
-
-
-@pytest.mark.nd_arrays  # as MXNet's RNNCell does
+@pytest.mark.nd_arrays
 def test_states_are_carried_through_the_pass():
     rng = np.random.RandomState(0)
-    inputs = rng.normal(size=(4, 5, 3))
-    net = gluon.nn.HybridSequential()
-    cell = gluon.rnn.RNNCell(2, input_size=3)
-    net.add(cell)
-    net.initialize(mx.init.Uniform(0.5))
+    inputs, weight, state = rng.normal(size=(4, 5, 3)), rng.normal(size=(2, 5)), np.ones((5, 2))
+    layer = gluon.nn.Dense(2, use_bias=False, in_units=5)
+    layer.initialize()
+    layer.weight.set_data(mx.nd.array(weight))
 
     def objective(data, state):
-        output, [state] = cell(data, [state])
-        return (output ** 2).sum(axis=1), state
+        state = mx.nd.tanh(layer(mx.nd.concat(data, state, dim=1)))
+        return (state ** 2).sum(axis=1), state
 
-    trainer = SVRGTrainer(net.collect_params(), 'sgd', {'learning_rate': 0.1}, objective=objective)
-    begin = as_blocks_take(np.ones((5, 2)))
-    trainer.update_full_grads([[as_blocks_take(rows)] for rows in inputs], states=[begin])
-    values = {name.rpartition('_')[0].rpartition('_')[2] + name.rpartition('_')[2]: value.astype(
-        float) for name, value in weights_of(net).items()}
-    total, state = 0, np.ones((5, 2))
+    trainer = SVRGTrainer(layer.collect_params(), 'sgd', objective=objective)
+    trainer.update_full_grads([[mx.nd.array(rows)] for rows in inputs], states=[
+        mx.nd.array(state)])
+    total = 0
     for rows in inputs:
-        before = state
-        state = np.tanh(rows @ values['i2hweight'].T + values['i2hbias']
-                        + state @ values['h2hweight'].T + values['h2hbias'])
-        total = total + (2 * state * (1 - state ** 2)).T @ before
-    found = trainer._svrg.snapshot.full_gradient.shares[0]
-    [name] = [name for name in found if name.endswith('h2h_weight')]
-    np.testing.assert_allclose(found[name].asnumpy(), total * 5 / 20, rtol=1e-5, atol=1e-6)
+        given = np.hstack([rows, state])
+        state = np.tanh(given @ weight.T)
+        total = total + (2 * state * (1 - state ** 2)).T @ given
+    [found] = trainer._svrg.snapshot.full_gradient.shares[0].values()
+    np.testing.assert_allclose(found.asnumpy(), total * 5 / 20, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize('means', [False, True])
-def test_gradient_norm_is_that_of_the_mean_objective(means):
-    wd, rescale = 0.05, 0.5
-    problem = Blocks('perceptron', rows=37)
-    net = problem.net()
-    loss = problem.loss()
-    given = {'objective': lambda data, label: loss(net(data), label).mean()} if means else {}
-    trainer = problem.trainer(net, settings={'learning_rate': 0.1, 'wd': wd,
-                                             'rescale_grad': rescale}, **given)
+@pytest.mark.parametrize('means, rate, strength', [
+    (False, 0.1, 0), (True, 0.1, 0), (False, 0.2, 0.9)])
+def test_gradient_norm_is_that_of_the_mean_objective(means, rate, strength):
+    """With an operator it is the gradient mapping, at the rate of each parameter."""
+    problem, wd, rescale = Blocks('perceptron', rows=37), 0.05 * (not strength), 0.5
+    net, loss = problem.net(), problem.loss()
+    net.collect_params()['fc_weight'].lr_mult = 3.
+
+    def objective(data, label):
+        losses = loss(net(data), label)
+        return losses.mean() if means else losses
+
+    trainer = problem.trainer(net, objective=objective, settings={
+        'learning_rate': rate, 'wd': wd, 'rescale_grad': rescale if wd else 1},
+        proximal={'fc_weight': L1(strength)} if strength else None)
     assert trainer.gradient_norm is None
     trainer.update_full_grads(problem.loader())
     weights = weights_of(net)
-    summed = problem.network(weights, problem.features, problem.targets)
-    expected = max(np.abs(value / 37 + wd / rescale * weights[name]).max()
-                   for name, value in summed.items())
+    gradients = {name: value / 37 + wd / rescale * weights[name] for name, value in problem.network(
+        weights, problem.features, problem.targets).items()}
+    weight, rate = weights['fc_weight'], 3 * rate
+    gradients['fc_weight'] = (weight - oracle.soft_threshold(strength)(
+        weight - rate * gradients['fc_weight'], rate)) / rate
+    expected = max(np.abs(value).max() for value in gradients.values())
     np.testing.assert_allclose(trainer.gradient_norm, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize('contexts', [[mx.cpu()], TWO_DEVICES])
 def test_gradients_are_clipped_between_allreduce_and_update(contexts):
-    problem, norm, clipped = Blocks('softmax'), 4., []
-    net = problem.net(contexts)
-    trainer = problem.trainer(net, settings={'learning_rate': 0.2}, update_on_kvstore=False)
-    svrg = problem.svrg(10, learning_rate=0.2)
-    step = svrg.optimizer.step
+    norm, clipped, settings = 4., [], {'learning_rate': 0.2}
+    training = Training(Blocks('softmax'), contexts, {'settings': settings}, settings=settings,
+                        update_on_kvstore=False)
+    step = training.svrg.optimizer.step
 
     def clipped_step(weights, gradients):
         length = np.sqrt(sum((value ** 2).sum() for value in gradients.values()))
         clipped.append(length > norm)
         step(weights, {name: value * min(1, norm / length) for name, value in gradients.items()})
 
-    svrg.optimizer.step = clipped_step
+    training.svrg.optimizer.step = clipped_step
     for _ in range(3):
-        trainer.update_full_grads(problem.loader())
-        svrg.take_snapshot()
-        for begin, batch in zip(range(0, 40, 10), problem.loader()):
-            trainer.backward(*(gluon.utils.split_and_load(array, contexts) for array in batch))
-            trainer.allreduce_grads()
+        training.snapshot()
+        for batch, rows in training.batches():
+            training.backward(batch)
+            training.trainer.allreduce_grads()
             for device in contexts:
                 gluon.utils.clip_global_norm([param.grad(device).as_nd_ndarray() for param in
-                                              net.collect_params().values()], norm)
-            trainer.update(10)
-            svrg.step(np.arange(begin, begin + 10))
+                                              training.net.collect_params().values()], norm)
+            training.trainer.update(10)
+            training.svrg.step(rows)
     assert 0 < sum(clipped) < len(clipped)
-    assert_weights(net, svrg.weights)
+    training.check()
 
 
 def test_trainers_of_losses_that_share_no_weights_take_turns():
-    problems = [Blocks('softmax', rows=40), Blocks('perceptron', rows=40)]
-    nets = [problem.net() for problem in problems]
-    trainers = [problem.trainer(net) for problem, net in zip(problems, nets)]
-    for epoch in range(4):
+    trainings = [Training(Blocks(kind)) for kind in ('softmax', 'perceptron')]
+    for _ in range(2):
+        for training in trainings:
+            training.snapshot()
+        for batches in zip(*(training.batches() for training in trainings)):
+            for training, (batch, _) in zip(trainings, batches):
+                training.backward(batch)
+            for training, (_, rows) in zip(trainings, batches):
+                training.step(rows)
+    for training in trainings:
+        training.check()
+
+
+def scaling(trainer_of, loss, net, monkeypatch):
+    """Return a trainer as AMP wants it, without AMP's changes of the process's operators."""
+    monkeypatch.setattr(amp.amp, '_amp_initialized', True)
+    monkeypatch.setattr(amp.amp, '_amp_loss_scale_initialized', True)
+
+    def objective(data, label):
+        with amp.scale_loss(loss(net(data), label), trainer) as scaled:
+            return scaled
+
+    trainer = trainer_of(objective)
+    amp.init_trainer(trainer)
+    return trainer
+
+
+@pytest.mark.nd_arrays
+@pytest.mark.parametrize('contexts', [None, TWO_DEVICES])
+def test_the_scale_of_amp_may_change_between_snapshot_and_step(contexts, monkeypatch):
+    problem = Blocks('softmax')
+    nets = [problem.net(contexts or mx.cpu()) for _ in range(2)]
+    given = {'optimizer': 'svrg_lbfgs', 'settings': {'momentum': 0.5, 'wd': 0.01}}
+    trainer = scaling(lambda objective: problem.trainer(
+        nets[0], objective=objective, **given), problem.loss(), nets[0], monkeypatch)
+    plain = problem.trainer(nets[1], **given)
+    for epoch in range(3):
+        trainer._amp_loss_scaler._next_loss_scale = 2. ** (10 + epoch)
+        for one in (trainer, plain):
+            train(one, problem.loader(), epoch + 1, begin=epoch, contexts=contexts)
+    np.testing.assert_allclose(trainer.gradient_norm, plain.gradient_norm, rtol=1e-5)
+    np.testing.assert_allclose(trainer._optimizer.lr_scheduler.gamma,
+                               plain._optimizer.lr_scheduler.gamma, rtol=1e-4)
+    assert_weights(nets[0], weights_of(nets[1]))
+    loader = problem.loader()
+    np.testing.assert_allclose(gradient_variance(trainer, loader)[:2],
+                               gradient_variance(plain, loader)[:2], rtol=1e-4)
+
+
+def test_gradients_of_amp_random_layers_and_states_are_not_stored(monkeypatch):
+    problem, stored = Blocks('softmax'), {'store_snapshot_grads': True}
+    net, refused = problem.net(), 'store_snapshot_grads must be False .*'
+    trainer = scaling(lambda objective: problem.trainer(net, objective=objective, **stored),
+                      problem.loss(), net, monkeypatch)
+    with pytest.raises(ValueError, match=refused + 'amp.scale_loss'):
+        trainer.update_full_grads(problem.loader())
+    trainer = problem.trainer(problem.net(extra=[gluon.nn.Dropout(0.5)]), **stored)
+    with pytest.raises(ValueError, match=refused + 'random layers'):
+        trainer.update_full_grads(problem.loader())
+    trainer = problem.trainer(net, objective=lambda data, label, state: (
+        problem.loss()(net(data), label), state), **stored)
+    with pytest.raises(ValueError, match=refused + 'states'):
+        trainer.update_full_grads(problem.loader(), states=(mx.nd.zeros(1),))
+
+
+@pytest.mark.nd_arrays
+def test_no_operator_is_applied_where_amp_skips_a_step(monkeypatch):
+    problem, settings = Blocks('softmax'), {'learning_rate': 0.2}
+    net = problem.net()
+    trainer = scaling(lambda objective: problem.trainer(
+        net, objective=objective, proximal=L1(0.3), settings=settings), problem.loss(), net,
+        monkeypatch)
+    trainer.update_full_grads(problem.loader())
+    data, label = next(iter(problem.loader()))
+    for scale, is_skipped in ((np.inf, True), (1, False), (np.inf, True), (1, False)):
+        before = weights_of(net)['fc_weight']
+        trainer.backward(data * scale, label)
+        trainer.step(10)
+        assert (weights_of(net)['fc_weight'] == before).all() == is_skipped
+
+
+class ReusesArrays:
+    """Batches that are always in the same arrays."""
+
+    def __init__(self, problem):
+        self.loader = problem.loader()
+        self.arrays = as_blocks_take(np.zeros((10, 4))), as_blocks_take(np.zeros(10))
+
+    def __iter__(self):
+        for batch in self.loader:
+            for array, value in zip(self.arrays, batch):
+                value.copyto(array)
+            yield self.arrays
+
+
+def test_arrays_that_are_used_again_are_copied():
+    problem, factors, nets = Blocks('softmax'), [], []
+    for data in (problem.loader(), ReusesArrays(problem)):
+        nets.append(problem.net())
+        trainer = problem.trainer(nets[-1], optimizer='svrg_lbfgs', settings={},
+                                  store_snapshot_grads=True)
+        np.random.seed(0)
+        train_epochs(trainer, data, 2, 1)
+        factors.append(trainer._optimizer.lr_scheduler.gamma)
+    assert factors[0] == factors[1]
+    assert_weights(nets[1], weights_of(nets[0]), 1e-7)
+
+
+def test_stored_batches_are_in_a_new_order_until_alpha_is_0():
+    problem = Blocks('linear', rows=40)
+    trainer, loader = problem.trainer(problem.net(), store_snapshot_grads=True), problem.loader()
+    trainer.update_full_grads(loader)
+
+    def order():
+        return [rows_of(problem, data)[0] for data, _ in trainer.training_batches(loader)]
+
+    orders = [order() for _ in range(6)]
+    assert len(set(map(tuple, orders))) > 1 and {*map(sum, orders)} == {60}
+    trainer.alpha = 0
+    assert order() == [0, 10, 20, 30]
+
+
+def of_two_tasks(weights, features, targets):
+    """Half the squared error of one of two heads on a shared layer; the last column says which."""
+    task, hidden = features[:, -1], features[:, :-1] @ weights['shared_weight'].T
+    gradients = {'shared_weight': 0.}
+    for number in (0, 1):
+        name, rows = 'head%d_weight' % number, task == number
+        error = (hidden[rows] @ weights[name].T - targets[rows].reshape(-1, 1))
+        gradients[name] = error.T @ hidden[rows]
+        gradients['shared_weight'] += (error @ weights[name]).T @ features[rows, :-1]
+    return gradients
+
+
+@pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
+@pytest.mark.parametrize('arguments', [{}, {'store_snapshot_grads': True}])
+def test_dicts_with_batches_of_several_tasks_train_exactly(contexts, arguments):
+    """Each batch uses one of the heads: the gradient of the other is 0, and not an earlier one."""
+    rng = np.random.RandomState(0)
+    weights = {name: rng.normal(size=(rows, 4)) for name, rows in (
+        ('shared_weight', 4), ('head0_weight', 1), ('head1_weight', 1))}
+    features, targets = rng.normal(size=(40, 4)), rng.normal(size=40)
+    layers = {name: gluon.nn.Dense(len(value), use_bias=False, in_units=4, prefix=name[:-6])
+              for name, value in weights.items()}
+    net = gluon.nn.Sequential()
+    net.add(*layers.values())
+    net.initialize(ctx=contexts)
+    for name, value in weights.items():
+        layers[name].weight.set_data(as_blocks_take(value))
+
+    def objective(batch):
+        head = layers['head%d_weight' % (batch['number'] % 2)]
+        return gluon.loss.L2Loss()(head(layers['shared_weight'](batch['x'])), batch['more']['y'])
+
+    rows = np.arange(40).reshape(4, 10)
+    data = [{'x': as_blocks_take(features[of]), 'more': {'y': as_blocks_take(targets[of])},
+             'number': number} for number, of in enumerate(rows)]
+    settings = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
+    trainer = SVRGTrainer(net.collect_params(), 'sgd', settings, objective=objective, **arguments)
+    svrg = oracle.Svrg(of_two_tasks, weights, np.column_stack([features, np.arange(40) // 10 % 2]),
+                       targets, 10, oracle.Sgd(**settings, rescale=0.1))
+    for epoch, batches in enumerate(trainer.epochs(data, 4)):
         if epoch % 2 == 0:
-            for trainer, problem in zip(trainers, problems):
-                trainer.update_full_grads(problem.loader())
-        for batches in zip(*(problem.loader() for problem in problems)):
-            for trainer, batch in zip(trainers, batches):
-                trainer.backward(*batch)
-            for trainer in trainers:
-                trainer.step(10)
-    for net, problem in zip(nets, problems):
-        assert_weights(net, problem.oracle(4))
+            svrg.take_snapshot()
+        for batch in batches:
+            trainer.backward(batch)
+            trainer.step(10, ignore_stale_grad=True)
+            svrg.step(rows[(batch if isinstance(batch, dict) else batch[0])['number']])
+    assert_weights(net, svrg.weights)
+    trainer.backward(batch)
+    with pytest.raises(ValueError, match='leave out head._weight: .* ignore_stale_grad=True of st'):
+        trainer.step(10)

@@ -6,25 +6,6 @@ import pytest
 from problems import Problem
 from svrg_optimization import SVRGModule
 
-NO_SNAPSHOT = r'call update_full_grads\(train_data\) before, or set alpha = 0'
-
-
-def train(module, data):
-    data.reset()
-    for batch in data:
-        module.forward_backward(batch)
-        module.update()
-
-
-def test_custom_loop_without_a_snapshot_is_warned_of_once():
-    problem = Problem()
-    module = problem.bound(sgd={})
-    module.forward_backward(next(problem.iterator()))  # gradients alone are no training
-    with pytest.warns(UserWarning, match=NO_SNAPSHOT) as caught:
-        train(module, problem.iterator())
-        train(module, problem.iterator())
-    assert len(caught) == 1
-
 
 @pytest.mark.parametrize('scheduler', [mx.lr_scheduler.FactorScheduler, 0.1])
 def test_lr_scheduler_that_is_a_class_or_not_callable_changes_nothing(scheduler):
@@ -44,8 +25,9 @@ def fit_without_convergence(folder):
 
 
 def step_without_a_snapshot(folder):
-    problem = Problem()
-    train(problem.bound(sgd={}), problem.iterator())
+    module = Problem().bound(sgd={})
+    module.forward_backward(next(Problem().iterator()))
+    module.update()
 
 
 def fit_of_mxnet(folder):

@@ -3,40 +3,25 @@
 import mxnet as mx
 import pytest
 
-from blocks import Blocks, train
-from svrg_optimization import SVRGModule
+import blocks
+import stepping
 
-BATCH_SIZE, SGD = 10, {'learning_rate': 0.05}
-PROBLEM = Blocks(rows=60)
-
-
-def with_module(optimizer='sgd', settings=SGD):
-    """Return what trains, the data, and a function that trains for an epoch."""
-    module, data = PROBLEM.bound(BATCH_SIZE), PROBLEM.iterator(BATCH_SIZE)
-    module.init_optimizer(optimizer=optimizer, optimizer_params=settings)
-    return module, data, lambda: PROBLEM.train_epoch(module, PROBLEM.svrg())
-
-
-def with_gluon(optimizer='sgd', settings=SGD):
-    trainer = PROBLEM.trainer(PROBLEM.net(), optimizer=optimizer, settings=settings)
-    data = PROBLEM.loader(BATCH_SIZE)
-    return trainer, data, lambda: train(trainer, data, 2, begin=1)
-
-
-both = pytest.mark.parametrize('front_end', [with_module, with_gluon])
+PROBLEM = blocks.Blocks(rows=60)
+both = pytest.mark.parametrize('front_end', [stepping.Training, blocks.Training])
 
 
 @both
 def test_tol_is_compared_at_each_snapshot(front_end):
-    trains, data, train_epoch = front_end()
+    training = front_end(PROBLEM)
+    trains = training.trains
     trains.tol = 1e3
-    trains.update_full_grads(data)
+    training.snapshot()
     assert trains.result.distance is None and not trains.has_converged  # no curvature is known
-    train_epoch()
+    training.epoch()
     for tol, expected in ((1e3, True), (None, False), (1e-3, False), (1e3, True)):
         trains.tol = tol
         assert trains.tol == tol
-        trains.update_full_grads(data)
+        training.snapshot()
         assert trains.has_converged is expected
     with pytest.raises(ValueError, match='tol must be None or a number above 0, not -1'):
         trains.tol = -1
@@ -45,11 +30,21 @@ def test_tol_is_compared_at_each_snapshot(front_end):
 
 @both
 def test_svrg_lbfgs_has_no_other_scheduler(front_end):
-    trains, data, _ = front_end('svrg_lbfgs', {})
-    trains.update_full_grads(data)
-    trains._optimizer.lr_scheduler = mx.lr_scheduler.FactorScheduler(5)
+    training = front_end(PROBLEM, optimizer='svrg_lbfgs', settings={})
+    training.snapshot()
+    training.trains._optimizer.lr_scheduler = mx.lr_scheduler.FactorScheduler(5)
     with pytest.raises(ValueError, match='lr_scheduler must not be given with svrg_lbfgs'):
-        if isinstance(trains, SVRGModule):
-            trains.fit(data, eval_metric=[], num_epoch=1)
-        else:
-            train(trains, data, 2, begin=1)
+        training.snapshot()
+
+
+@both
+def test_steps_without_a_snapshot_are_plain_and_warned_of_once(front_end):
+    training = front_end(PROBLEM)
+    (batch, _), *_ = training.batches()
+    training.backward(batch)  # gradients alone are no training
+    with pytest.warns(UserWarning, match=r'without a snapshot are plain steps: call '
+                                         r'update_full_grads\(train_data\) before, or') as caught:
+        training.epoch()
+        training.epoch()
+    assert len(caught) == 1
+    training.check()

@@ -7,11 +7,12 @@ import warnings
 import mxnet as mx
 import numpy as np
 import pytest
+from mxnet import gluon
 
 from bad_input import SETTINGS, Data, state_of
 from problems import Problem
 from samples import Lengths
-from svrg_optimization import LinearDecay, SVRGBucketingModule, SVRGModule
+from svrg_optimization import LinearDecay, SVRGBucketingModule, SVRGModule, SVRGTrainer
 from svrg_optimization.diagnostics import gradient_variance
 from svrg_optimization.proximal import L1
 
@@ -34,15 +35,25 @@ def symbol_with(layer):
 
 
 def made(**kwargs):
-    kwargs = {'symbol': symbol_with(lambda data: data), 'label_names': ('label',),
-              'update_freq': 1, **kwargs}
-    return lambda module, problem: SVRGModule(**kwargs)
+    return SVRGModule(**{'symbol': symbol_with(lambda data: data), 'label_names': ('label',),
+                         'update_freq': 1, **kwargs})
 
 
 def bucketing(**kwargs):
-    kwargs = {'sym_gen': lambda key: (symbol_with(lambda data: data), ('data',), ('label',)),
-              'default_bucket_key': 1, 'update_freq': 1, **kwargs}
-    return lambda module, problem: SVRGBucketingModule(**kwargs)
+    return SVRGBucketingModule(
+        lambda key: (symbol_with(lambda data: data), ('data',), ('label',)), 1, update_freq=1,
+        **kwargs)
+
+
+def trainer(params=None, optimizer='sgd', **kwargs):
+    params = [table('fc_weight'), table('fc_bias')] if params is None else params
+    return SVRGTrainer(params, optimizer, **{'objective': len, **kwargs})
+
+
+def table(name, stype='default'):
+    param = gluon.Parameter(name, shape=(6, 2), stype=stype, grad_stype=stype)
+    param.initialize()
+    return param
 
 
 def full_grads(data):
@@ -54,6 +65,11 @@ def fit(data=None, **kwargs):
         return module.fit(problem.iterator() if data is None else data,
                           **{'eval_metric': 'mse', 'num_epoch': 3, 'begin_epoch': 2, **kwargs})
     return call
+
+
+def after_a_pass(module, problem):
+    module.update_full_grads(problem.iterator())
+    module.backward()
 
 
 def attribute(name, value):
@@ -109,9 +125,6 @@ def load_states(name):
     return lambda module, _: module.load_optimizer_states(name)
 
 
-INT = 'must be an int of 1 or more'
-
-
 def fit_new(optimizer='sgd', **settings):
     """Call fit of a new module with such settings."""
     return lambda _, problem: problem.module(**settings).fit(
@@ -122,6 +135,13 @@ def noise(data):
     return mx.sym.random.uniform(shape=(10, 4), name='noise') * data
 
 
+OF_LBFGS = [
+    ({'learning_rate': 0.1}, 'learning_rate must not be given with svrg_lbfgs'),
+    ({'clip_gradient': 1.}, 'clip_gradient must not be given with svrg_lbfgs'),
+    ({'momentum': 1}, 'momentum must be a number from 0 to below 1, not 1'),
+    ({'lr_scheduler': len}, 'lr_scheduler must not be given with svrg_lbfgs')]
+
+
 class NoValue:
     def __repr__(self):
         return 'NoValue()'
@@ -130,8 +150,7 @@ class NoValue:
         """Do nothing."""
 
 
-# Arguments of SVRGModule and of SVRGBucketingModule.
-SETTINGS_OF_BOTH = [
+OF_ALL = [  # settings of SVRGModule, SVRGBucketingModule and SVRGTrainer
     ({'proximal': 0.1}, TypeError, 'proximal must be None, an operator with the methods prox and '
                                    'value, or a dict .*, not 0.1'),
     ({'proximal': 0}, TypeError, 'or a dict .*, not 0'),
@@ -140,50 +159,85 @@ SETTINGS_OF_BOTH = [
     ({'proximal': {'fc_weight': None}}, TypeError, 'proximal must be .* not None'),
     ({'proximal': {'weight': L1(1)}}, ValueError,
      r"proximal must be for trained parameters \(.*fc_weight.*\), not for 'weight'"),
+    ({'alpha': 0, 'tol': 1e-3}, ValueError,
+     '^alpha must not be 0 with tol, as there is no full gradient then, and not 0'),
+    ({'alpha': 1.1}, ValueError, 'alpha must be a number from 0 to 1'),
+    ({'tol': 0}, ValueError, 'tol must be None or a number above 0, not 0'),
+    ({'tol': float('inf')}, ValueError, 'not inf'),
+    ({'tol': True}, TypeError, 'not True'),
+    ({'loss_is_mean': 1}, TypeError, 'loss_is_mean must be None, True or False'),
+    ({'store_snapshot_grads': 0}, ValueError, 'store_snapshot_grads must be'),
+    ({'store_snapshot_grads': 0.5}, TypeError, 'store_snapshot_grads must'),
+    ({'nonfinite': 'ignore'}, ValueError, "nonfinite must be 'warn' or 'raise', not 'ignore'"),
+    ({'tolerance': 1}, TypeError, "unexpected keyword argument 'tolerance'")]
+OF_MODULES = [
     ({'proximal': {'fc_bias': L1(1)}, 'fixed_param_names': ['fc_bias']}, ValueError,
      r"trained parameters \(fc_weight\), not for 'fc_bias'"),
     ({'proximal': L1(1), 'fixed_param_names': ['fc_weight']}, ValueError,
      'proximal must be a dict from parameter name to operator .*: fc_bias'),
     ({'full_grad_batches': []}, TypeError, '^full_grad_batches must'),
+    ({'full_grad_batches': 0}, ValueError, '^full_grad_batches must be None, an '
+     'int of 1 or more or a callable that returns one, not 0'),
+    ({'full_grad_batches': True}, TypeError, '^full_grad_batches .*not True'),
     ({'full_grad_batches': 3, 'tol': 1e-3}, ValueError,
-     'full_grad_batches must be None with tol, as samples are noise, and not 3'),
-    ({'alpha': 0, 'tol': 1e-3}, ValueError,
-     'alpha must not be 0 with tol, as there is no full gradient then, and not 0'),
-    ({'tolerance': 1}, TypeError, "unexpected keyword argument 'tolerance'")]
+     'full_grad_batches must be None with tol, as samples are noise, and not 3')]
+OF_MODULE = [
+    ({'update_freq': 1.5}, TypeError, 'update_freq must be an int of 1 or more, not 1.5'),
+    ({'symbol': symbol_with(dropout), 'store_snapshot_grads': True}, ValueError,
+     'store_snapshot_grads must be False for a network with random layers: drop'),
+    ({'symbol': symbol_with(noise), 'store_snapshot_grads': True}, ValueError,
+     'False for a network with random layers: noise'),
+    ({'state_names': ['fc_bias'], 'store_snapshot_grads': True}, ValueError,
+     'store_snapshot_grads must be False for a network with states: fc_bias'),
+    ({'data_names': ('other',)}, ValueError, 'other')]
+OF_TRAINER = [
+    ({'params': [table('table', 'row_sparse')]}, ValueError,
+     'params must be dense, and table is'),
+    ({'params': [table('table'), table('table')]}, ValueError, 'params must have different names'),
+    ({'objective': None}, TypeError, 'objective must be a function'),
+    ({'alpha': 0, 'optimizer': 'svrg_lbfgs'}, ValueError,
+     '^alpha must not be 0 with svrg_lbfgs, as there is no full gradient then, and not 0'),
+    ({'batch_axis': [0, '1']}, TypeError, "batch_axis must be an int of 0 or more, not '1'"),
+    ({'batch_axis': -1}, ValueError, 'batch_axis must be an int of 0 or more, not -1'),
+    ({'kvstore': 'dist_async'}, ValueError, "kvstore must be 'dist_sync' or of one process"),
+    ({'kvstore': 'dist_sync', 'update_on_kvstore': True}, ValueError,
+     'update_on_kvstore must be None or False'),
+    ({'optimizer_params': {'learning_rate': float('nan')}}, ValueError,
+     'learning_rate must be a finite'),
+    ({'compression_params': {'type': '2bit'}}, ValueError, 'compression_params must be None'),
+    ({'proximal': L1(1), 'update_on_kvstore': True}, ValueError,
+     'update_on_kvstore must be None or False with proximal'),
+    ({'proximal': L1(1), 'optimizer': 'adam'}, ValueError,
+     'optimizer must be svrg_lbfgs, or sgd without .*adam'),
+    ({'proximal': L1(1), 'optimizer_params': {'momentum': 0.9}}, ValueError,
+     'optimizer must be svrg_lbfgs, or sgd without .*momentum 0.9'),
+    *(({'optimizer': 'svrg_lbfgs', 'optimizer_params': given}, ValueError, message)
+      for given, message in OF_LBFGS),
+    ({'optimizer': 'svrg_lbfgs', 'update_on_kvstore': True}, ValueError,
+     'kvstore must leave the updates to the workers')]
+
+
+@pytest.mark.parametrize('make, given, error, message', [
+    (make, *row) for make, rows in (
+        (made, OF_ALL + OF_MODULES + OF_MODULE), (bucketing, OF_ALL + OF_MODULES),
+        (trainer, OF_ALL + OF_TRAINER)) for row in rows])
+def test_bad_arguments_are_refused(make, given, error, message):
+    with pytest.raises(error, match=message):
+        make(**given)
 
 
 ROWS = {
-    # The constructor
-    'batches zero': (made(full_grad_batches=0), ValueError, '^full_grad_batches must be None, an '
-                     'int of 1 or more or a callable that returns one, not 0'),
-    'batches bool': (made(full_grad_batches=True), TypeError, '^full_grad_batches .*not True'),
+    # A training with bad arguments
     'batches of a function': (
         fit_new(full_grad_batches=lambda _: 0), ValueError,
         r'^full_grad_batches must be a callable that returns an int of 1 or more \(here after 0 '
         r'snapshots\), not 0'),
     'batches of a function, float': (fit_new(full_grad_batches=lambda _: 2.0), TypeError,
                                      'after 0 .* not 2.0'),
-    **{'%s %s' % (of.__name__, given): (of(**given), error, message)
-       for of in (made, bucketing) for given, error, message in SETTINGS_OF_BOTH},
     'batches with lbfgs': (fit_new('svrg_lbfgs', full_grad_batches=3), ValueError,
                            '^full_grad_batches must be None with svrg_lbfgs, as samples .* not 3'),
     'alpha of 0 with lbfgs': (fit_new('svrg_lbfgs', alpha=0), ValueError,
                               '^alpha must not be 0 with svrg_lbfgs, as there is no .* not 0'),
-    'update_freq float': (made(update_freq=1.5), TypeError, 'update_freq ' + INT + ', not 1.5'),
-    'loss_is_mean int': (made(loss_is_mean=1), TypeError, 'loss_is_mean must be None, True or F'),
-    'store zero': (made(store_snapshot_grads=0), ValueError, 'store_snapshot_grads must be'),
-    'store dropout': (made(symbol=symbol_with(dropout), store_snapshot_grads=True), ValueError,
-                      'store_snapshot_grads must be False for a network with random layers: drop'),
-    'store noise': (made(symbol=symbol_with(noise), store_snapshot_grads=True), ValueError,
-                    'False for a network with random layers: noise'),
-    'store states': (made(state_names=['fc_bias'], store_snapshot_grads=True), ValueError,
-                     'store_snapshot_grads must be False for a network with states: fc_bias'),
-    'alpha high': (made(alpha=1.1), ValueError, 'alpha must be a number from 0 to 1'),
-    'tol zero': (made(tol=0), ValueError, 'tol must be None or a number above 0, not 0'),
-    'tol infinite': (made(tol=float('inf')), ValueError, 'not inf'),
-    'tol bool': (made(tol=True), TypeError, 'not True'),
-    'nonfinite': (made(nonfinite='ignore'), ValueError, "must be 'warn' or 'raise', not 'ignore'"),
-    'data_names': (made(data_names=('other',)), ValueError, 'other'),
     # Attributes
     'set batches': (attribute('full_grad_batches', 0), ValueError, '^full_grad_batches must'),
     'set tol': (attribute('tol', '1e-3'), TypeError, "not '1e-3'"),
@@ -199,6 +253,9 @@ ROWS = {
         lambda *_: setattr(Problem().bound(sgd={'lr_scheduler': mx.lr_scheduler.FactorScheduler(
             9)}), 'learning_rate', 0.1), ValueError,
         'learning_rate must not be set, to 0.1, if there is an lr_s'),
+    'set rate without an optimizer': (
+        on(lambda problem: problem.bound(), attribute('learning_rate', 0.1)), RuntimeError,
+        'learning_rate needs an optimizer: call init_optimizer'),
     'set alpha': (attribute('alpha', -1), ValueError, 'alpha must be a number from 0 to 1'),
     # The pass for the full gradient: the data
     'data none': (full_grads(None), TypeError, 'train_data must be a DataIter, not None'),
@@ -223,6 +280,10 @@ ROWS = {
                              AssertionError, None),
     'optimizer unbound': (on(unbound, lambda module, _: module.init_optimizer()), AssertionError,
                           None),
+    'backward at first': (on(lambda problem: problem.bound(), lambda module, _: module.backward()),
+                          RuntimeError, 'backward needs a forward before it'),
+    'backward after a pass': (on(lambda problem: problem.bound(), after_a_pass), RuntimeError,
+                              'backward needs a forward before it'),
     'backward unbound': (on(unbound, lambda module, _: module.backward()), AssertionError, None),
     # fit
     'fit no epochs': (fit(num_epoch=None), TypeError, 'num_epoch must be an int .*, not None'),
@@ -260,9 +321,8 @@ ROWS = {
     'rule of adam': (optimizer(optimizer='adam', optimizer_params={
         'lr_scheduler': mx.optimizer.create('svrg_lbfgs').lr_scheduler}), ValueError,
         'lr_scheduler must not be that of svrg_lbfgs with adam'),
-    **{'lbfgs ' + name: (optimizer(optimizer='svrg_lbfgs', optimizer_params={name: value}),
-                         ValueError, name + ' must ') for name, value in (
-        ('learning_rate', 0.1), ('clip_gradient', 1.), ('momentum', 1), ('lr_scheduler', len))},
+    **{'lbfgs %s' % given: (optimizer(optimizer='svrg_lbfgs', optimizer_params=given), ValueError,
+                            message) for given, message in OF_LBFGS},
     **{'decay %s %s' % given: (lambda *_, given=given: LinearDecay(*given), error, message)
        for given, error, message in (
            ((1.5, 10), ValueError, '^initial must be a number from 0 to 1, not 1.5$'),

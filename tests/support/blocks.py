@@ -8,6 +8,7 @@ from mxnet import gluon
 
 import oracle
 from problems import TWO_DEVICES, Problem
+from stepping import SideBySide
 from svrg_optimization.gluon import SVRGTrainer
 
 SETTINGS = {'learning_rate': 0.2, 'momentum': 0.5, 'wd': 0.01}
@@ -57,18 +58,50 @@ class Blocks(Problem):
         """Return SVRG in float64 with the settings of `trainer`."""
         return self.svrg(batch_size, **{**(settings or SETTINGS), **BIAS, **kwargs})
 
-    def oracle(self, epochs, update_freq=2, batch_size=10, keep=True, settings=None, **kwargs):
-        """Return the float64 weights after some epochs; the last batch is shorter."""
-        svrg = self.twin(batch_size, settings)
-        svrg.alpha = kwargs.get('alpha', svrg.alpha)
+    def oracle(self, epochs):
+        """Return the float64 weights after some epochs of `train`; the last batch is shorter."""
         rows = np.arange(len(self.features))
-        batches = [rows[begin:begin + batch_size] for begin in range(0, len(rows), batch_size)]
-        for epoch in range(epochs):
-            if epoch % update_freq == 0:
-                svrg.take_snapshot()
-            for batch in batches if keep else batches[:len(rows) // batch_size]:
-                svrg.step(batch)
-        return svrg.weights
+        return self.twin().fit(epochs, 2, batches=[
+            rows[begin:begin + 10] for begin in range(0, len(rows), 10)])
+
+
+class Training(SideBySide):
+    """A trainer and its float64 twin."""
+
+    def __init__(self, problem, contexts=None, twin=(), net=None, **given):
+        self.problem = problem
+        self.net = net or problem.net(contexts or mx.cpu())
+        self.trainer = self.trains = problem.trainer(self.net, **given)
+        self.svrg = problem.twin(**dict(twin))
+
+    def snapshot(self):
+        self.trainer.update_full_grads(self.problem.loader())
+        self.svrg.take_snapshot()
+
+    def batches(self):
+        """Yield the inputs of each step of an epoch, and their rows."""
+        for batch in self.trainer.training_batches(self.problem.loader()):
+            yield batch, rows_of(self.problem, batch[0])
+
+    def backward(self, batch):
+        return self.trainer.backward(*batch)
+
+    def step(self, rows, batch_size=10):
+        self.trainer.step(batch_size)
+        self.svrg.step(rows)
+
+    def check(self):
+        assert_weights(self.net, self.svrg.weights)
+
+    def full_gradient(self):
+        """Return the mean over the rows, in units of a batch of the twin."""
+        full = self.trainer._svrg.snapshot.full_gradient
+        return {name: total.asnumpy() * self.svrg.batch_size / full.batch_size
+                for name, total in full.totals().items()}
+
+    def gradients(self):
+        return {param.name: sum(gradient.asnumpy() for gradient in param.list_grad())
+                for param in self.net.collect_params().values()}
 
 
 def rows_of(problem, data):
@@ -123,5 +156,5 @@ def assert_weights(net, expected, tolerance=1e-5):
                                    err_msg=name)
 
 
-__all__ = ['TWO_DEVICES', 'Blocks', 'as_blocks_take', 'assert_weights', 'oracle', 'rows_of',
-           'train', 'train_epochs', 'train_plain', 'weights_of']
+__all__ = ['TWO_DEVICES', 'Blocks', 'Training', 'as_blocks_take', 'assert_weights', 'oracle',
+           'rows_of', 'train', 'train_epochs', 'train_plain', 'weights_of']

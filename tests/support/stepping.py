@@ -1,16 +1,32 @@
-"""A module and its float64 twin, stepped side by side."""
+"""What trains and its float64 twin, stepped side by side."""
+
+import numpy as np
 
 import oracle
 
 
-class Training:
-    """A module and its float64 twin, stepped side by side."""
+class SideBySide:
+    """What trains, with a `problem`, and `svrg` in float64."""
 
-    def __init__(self, problem, optimizer_params=(('learning_rate', 0.1),), **kwargs):
+    def epoch(self):
+        for batch, rows in self.batches():
+            self.backward(batch)
+            self.step(rows)
+
+    def check_full_gradient(self):
+        found = self.full_gradient()
+        for name, value in self.svrg.full_gradient.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+class Training(SideBySide):
+    """A module and its float64 twin."""
+
+    def __init__(self, problem, optimizer='sgd', settings=(('learning_rate', 0.1),), **kwargs):
         self.problem = problem
-        self.module = problem.bound(**kwargs)
-        self.module.init_optimizer(optimizer_params=optimizer_params)
-        self.svrg = problem.svrg(**dict(optimizer_params))
+        self.module = self.trains = problem.bound(**kwargs)
+        self.module.init_optimizer(optimizer=optimizer, optimizer_params=settings)
+        self.svrg = problem.svrg(**dict(settings))
         self.rows = oracle.batches_of(len(problem.features), 10)
 
     def batches(self):
@@ -20,14 +36,22 @@ class Training:
         self.module.update_full_grads(self.problem.iterator())
         self.svrg.take_snapshot()
 
-    def epoch(self):
-        for batch, rows in self.batches():
-            self.module.forward_backward(batch)
-            self.module.update()
-            self.svrg.step(rows)
+    def backward(self, batch):
+        self.module.forward_backward(batch)
+
+    def step(self, rows):
+        self.module.update()
+        self.svrg.step(rows)
 
     def check(self):
         self.problem.assert_weights(self.module, self.svrg.weights)
+
+    def full_gradient(self):
+        shares = self.module._param_dict
+        return {name: sum(share[name].asnumpy() for share in shares) for name in shares[0]}
+
+    def gradients(self):
+        return gradients_of(self.module)
 
 
 def gradients_of(module):
