@@ -10,6 +10,7 @@ from blocks import (
     BIAS,
     TWO_DEVICES,
     Blocks,
+    Training,
     as_blocks_take,
     assert_weights,
     train,
@@ -139,17 +140,12 @@ def test_parameters_may_be_fixed_after_some_snapshots(without_jumps):
 @pytest.mark.parametrize('rate', [100., 1e30])
 def test_a_rate_that_led_astray_is_halved_at_the_best_snapshot(rate, contexts):
     problem = Blocks('linear')
-    net = problem.net(contexts or mx.cpu())
-    trainer = trainer_of(problem, net, settings={'momentum': 0.9})
+    training = Training(problem, contexts, optimizer='svrg_lbfgs', settings={'momentum': 0.9})
+    net, trainer, rule = training.net, training.trainer, rule_of(training.trainer)
     trainer.update_full_grads(problem.loader())
-    good, norm = weights_of(net), trainer.gradient_norm
-    rule = rule_of(trainer)
-    gamma, rule.rate = rule.gamma, rate
-    for batch in problem.loader():
-        if contexts:
-            batch = [gluon.utils.split_and_load(array, contexts) for array in batch]
-        trainer.backward(*batch)
-        trainer.step(10)
+    good, norm, gamma = weights_of(net), trainer.gradient_norm, rule.gamma
+    rule.rate = rate
+    training.epoch()
     trainer.update_full_grads(problem.loader())
     assert rule.num_rollbacks == 1
     np.testing.assert_allclose(rule.gamma, gamma / 10)  # and no pair, after so long a move

@@ -60,11 +60,6 @@ class Recurrent:
     def axes(self):
         return [self.axis, 0] if self.loss == 'last' else self.axis
 
-    def split(self, rows, contexts):
-        axes = self.axes if isinstance(self.axes, list) else [self.axes] * 2
-        return [gluon.utils.split_and_load(array, contexts, axis, even_split=False)
-                for array, axis in zip(self.batch(rows), axes)]
-
     def value(self, weights, features, targets):
         """Return the sum of the losses of all sequences."""
         hidden, outputs = np.zeros((len(features), HIDDEN)), []
@@ -126,12 +121,13 @@ def test_training_is_svrg(layout, loss, devices, sequences):
     svrg = problem.initialize(contexts)
     trainer = SVRGTrainer(problem.net.collect_params(), 'sgd', SGD, objective=problem.objective,
                           batch_axis=problem.axes)
+    data = [problem.batch(rows) for rows in problem.batches]
     for epoch in range(3):
         if epoch % 2 == 0:
-            trainer.update_full_grads([problem.batch(rows) for rows in problem.batches])
+            trainer.update_full_grads(data)
             svrg.take_snapshot()
-        for rows in problem.batches:
-            trainer.backward(*problem.split(rows, contexts))
+        for rows, batch in zip(problem.batches, trainer.training_batches(data)):
+            trainer.backward(*batch)
             trainer.step({'mean': devices, 'words': STEPS * len(rows)}.get(loss, len(rows)))
             svrg.optimizer.rescale = 1 / len(rows)
             svrg.step(rows)

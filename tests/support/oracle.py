@@ -20,13 +20,15 @@ def softmax_regression(weights, features, targets):
     return {'fc_weight': error.T @ features, 'fc_bias': error.sum(axis=0)}
 
 
-def perceptron(weights, features, targets):
-    """Cross-entropy of a softmax over a hidden layer of tanh units."""
+def perceptron(weights, features, targets, masks=(1, 1)):
+    """Cross-entropy of a softmax over a hidden layer of tanh units; masks drop inputs of layers."""
+    features = features * masks[0]
     hidden = np.tanh(features @ weights['hidden_weight'].T + weights['hidden_bias'])
-    error = softmax(hidden @ weights['fc_weight'].T + weights['fc_bias'])
+    second = hidden * masks[1]
+    error = softmax(second @ weights['fc_weight'].T + weights['fc_bias'])
     error[np.arange(len(targets)), targets.astype(int)] -= 1
-    back = (error @ weights['fc_weight']) * (1 - hidden ** 2)
-    return {'fc_weight': error.T @ hidden, 'fc_bias': error.sum(axis=0),
+    back = (error @ weights['fc_weight']) * masks[1] * (1 - hidden ** 2)
+    return {'fc_weight': error.T @ second, 'fc_bias': error.sum(axis=0),
             'hidden_weight': back.T @ features, 'hidden_bias': back.sum(axis=0)}
 
 
@@ -149,11 +151,13 @@ class Svrg:
                          for name in gradients}
         self.optimizer.step(self.weights, gradients)
 
-    def fit(self, num_epoch, update_freq, begin_epoch=0):
+    def fit(self, num_epoch, update_freq, begin_epoch=0, batches=None):
+        """Train on such batches of rows, by default on those of all rows."""
+        batches = batches or batches_of(len(self.features), self.batch_size)
         for epoch in range(begin_epoch, num_epoch):
             if epoch % update_freq == 0 or self.snapshot is None:
                 self.take_snapshot()
-            for rows in batches_of(len(self.features), self.batch_size):
+            for rows in batches:
                 self.step(rows)
         return self.weights
 
