@@ -1,4 +1,4 @@
-"""The mean objective at a snapshot, against float64 NumPy, and its gradient."""
+"""Losses: the objective, the gradients, and how a batch of means or of sums counts in them."""
 
 import functools
 
@@ -8,7 +8,9 @@ import pytest
 from mxnet import gluon
 from scipy.special import log_softmax
 
-from problems import Problem
+import oracle
+from full_gradients import assert_pass, full_gradient, warnings_of_rows, weighted_by_real_rows
+from problems import TWO_DEVICES, Problem
 from svrg_optimization import SVRGModule, SVRGTrainer
 from svrg_optimization.proximal import L1
 
@@ -63,7 +65,7 @@ CASES = {  # the layer, the labels, and the loss of each row in float64
 
 @pytest.mark.parametrize('name, contexts, rows, saturated, stores', [
     *((name, contexts, ROWS, 1, False) for name in CASES for contexts in (
-        mx.cpu(), [mx.cpu(0), mx.cpu(1)])),
+        mx.cpu(), TWO_DEVICES)),
     ('softmax', mx.cpu(), 30, 1, False), ('softmax', mx.cpu(), 30, 1, 1 << 30),
     # Outputs that are rounded to 0 and 1:
     ('logistic', mx.cpu(), ROWS, 30., False), ('logistic', mx.cpu(), ROWS, 3000., False)])
@@ -121,7 +123,7 @@ def test_an_operator_of_ones_own_has_a_loss_that_is_not_known():
     assert module.objective is None and module.gradient_norm > 0
 
 
-@pytest.mark.parametrize('contexts', [[mx.cpu()], [mx.cpu(0), mx.cpu(1)]])
+@pytest.mark.parametrize('contexts', [[mx.cpu()], TWO_DEVICES])
 @pytest.mark.parametrize('is_mean', [False, True])
 def test_gluon_sums_what_its_objective_returns(contexts, is_mean):
     net, loss = gluon.nn.Dense(4, use_bias=False, in_units=3), gluon.loss.SoftmaxCELoss()
@@ -138,3 +140,126 @@ def test_gluon_sums_what_its_objective_returns(contexts, is_mean):
         FEATURES, CLASSES.astype('float32')), BATCH_SIZE))
     expected = OF_CLASS.mean() + WD / 2 * (WEIGHT.astype('f8') ** 2).sum()
     assert trainer.objective == pytest.approx(expected, rel=2e-6)
+
+
+# What a loss reduces: means and sums
+
+def losses_of(scores):
+    return -mx.sym.pick(mx.sym.log_softmax(scores), LABEL)
+
+
+def mean(scores):
+    return softmax(scores, normalization='batch')
+
+
+def beside(kind, shown):
+    """Put a loss without a gradient beside a loss."""
+    return lambda scores: mx.sym.Group([
+        softmax(scores, normalization=kind, name='loss'), shown(scores)])
+
+
+def problem_of(loss, rows=37):
+    problem = Problem('softmax', rows=rows)
+    problem.symbol = loss(mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc'))
+    return problem
+
+
+# Losses that have no gradient count as none: the others decide.
+SHOWN = [
+    lambda scores: mx.sym.MakeLoss(scores, grad_scale=0),
+    lambda scores: mx.sym.MakeLoss(scores, grad_scale=0.0, normalization='batch'),
+    lambda scores: softmax(scores, grad_scale=0, name='shown'),
+    lambda scores: mx.sym.LogisticRegressionOutput(
+        scores, mx.sym.one_hot(LABEL, depth=3), grad_scale=0),
+    lambda scores: mx.sym.MakeLoss(mx.sym.BlockGrad(mx.sym.sum(scores))),
+    lambda scores: mx.sym.make_loss(mx.sym.sum(mx.sym.BlockGrad(scores) * 2))]
+
+
+def with_its_sum(scores):
+    loss = mean(scores)
+    return mx.sym.Group([loss, mx.sym.make_loss(mx.sym.sum(loss))])
+
+
+@pytest.mark.filterwarnings('error')
+@pytest.mark.parametrize('loss, loss_is_mean, units', [
+    (mean, None, 1), (mean, True, 1), (softmax, False, 10),
+    (lambda scores: softmax(scores, normalization='valid'), None, 1),
+    (lambda scores: mx.sym.MakeLoss(mx.sym.mean(losses_of(scores))), True, 1),
+    (lambda scores: mx.sym.MakeLoss(mx.sym.expand_dims(losses_of(scores), 1),
+                                    normalization='batch'), None, 1),
+    # MXNet takes a vector for one row.
+    (lambda scores: mx.sym.MakeLoss(losses_of(scores), normalization='batch'), None, 10),
+    # MXNet's loss layers ignore the gradient from above, a zero too.
+    (lambda scores: mx.sym.BlockGrad(mean(scores)), None, 1),
+    *((beside(kind, shown), None, units) for shown in SHOWN
+      for kind, units in (('batch', 1), ('null', 10))),
+    (with_its_sum, None, 1)])
+def test_a_full_gradient_is_reduced_as_the_loss(loss, loss_is_mean, units):
+    problem = problem_of(loss)
+    module = problem.bound(loss_is_mean=loss_is_mean)
+    for _ in range(2):
+        assert_pass(problem, module, units=units)
+
+
+@pytest.mark.parametrize('work_load_list', [None, [1, 3]])
+@pytest.mark.parametrize('rows', [40, 37, 33, 32])
+def test_means_of_several_devices_add_up(rows, work_load_list):
+    """Module adds up the devices' means: twice the mean over all rows, each counted alike."""
+    problem = problem_of(mean, rows)
+    module = problem.bound(context=TWO_DEVICES, work_load_list=work_load_list)
+    module.init_optimizer(kvstore='device')
+    assert_pass(problem, module, units=2)
+
+
+def half_labelled(rows=37, ignored=-1):
+    problem = problem_of(lambda scores: softmax(
+        scores, normalization='valid', use_ignore=True, ignore_label=ignored), rows)
+    labelled = np.random.RandomState(1).uniform(size=rows) < 0.5
+    labelled[:12] = False  # a batch without any label, and one with few
+    problem.targets[~labelled] = ignored
+    return problem, np.flatnonzero(labelled)
+
+
+@pytest.mark.parametrize('context, work_load_list', [
+    (mx.cpu(), None), (TWO_DEVICES, None), (TWO_DEVICES, [1, 3])])
+@pytest.mark.parametrize('rows, ignored', [(40, -1), (37, -1), (33, 7)])
+@pytest.mark.parametrize('stores', [False, True])
+def test_a_mean_over_labelled_rows_has_the_gradient_of_these(
+        context, work_load_list, rows, ignored, stores):
+    problem, labelled = half_labelled(rows, ignored)
+    module = problem.bound(context=context, work_load_list=work_load_list,
+                           store_snapshot_grads=stores)
+    module.init_optimizer(kvstore='device')
+    module.update_full_grads(problem.iterator())
+    problem.assert_full_gradient(module, full_gradient(
+        problem, problem.weights, labelled, len(context) if context is TWO_DEVICES else 1))
+
+
+@pytest.mark.parametrize('loss', [
+    lambda scores: mx.sym.MakeLoss(losses_of(scores) * (LABEL >= 0), normalization='valid'),
+    lambda scores: mx.sym.SoftmaxOutput(scores, LABEL * 1, normalization='valid', use_ignore=True)])
+def test_it_is_said_where_what_counts_is_not_known(loss):
+    problem, _ = half_labelled()
+    problem.symbol = problem_of(loss).symbol
+    module = problem.bound()
+    with pytest.warns(UserWarning, match="normalization='valid' counts what only the loss knows"):
+        module.update_full_grads(problem.iterator())
+    module.update_full_grads(problem.iterator())
+
+
+@pytest.mark.parametrize('rows', [40, 37])
+def test_losses_of_both_kinds_are_warned_of_where_they_differ(rows):
+    def network(weights, features, targets):
+        gradients = oracle.softmax_regression(weights, features, targets)
+        return {name: value * (1 + 1 / len(features)) for name, value in gradients.items()}
+
+    problem = problem_of(beside('batch', softmax), rows)
+    problem.network = network
+    module = problem.bound()
+    with warnings_of_rows() as caught:
+        module.update_full_grads(problem.iterator())
+        module.update_full_grads(problem.iterator())
+    assert len(caught) == (rows != 40)
+    assert all('losses that are means' in str(warning.message) and 'batch size that divides the '
+               'rows, or loss_is_mean' in str(warning.message) for warning in caught)
+    problem.assert_full_gradient(module, weighted_by_real_rows(problem))
