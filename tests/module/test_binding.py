@@ -1,10 +1,11 @@
-"""Binding again, reshaping, and binding with shared parameters."""
+"""Binding again, reshaping, and what executors share: parameters and input arrays."""
 
 import mxnet as mx
 import numpy as np
 import pytest
 
-from pairs import in_pairs
+import oracle
+from held_batches import SETTINGS
 from problems import TWO_DEVICES, Problem
 from svrg_optimization import SVRGModule
 
@@ -23,19 +24,19 @@ def test_snapshot_survives_a_rebind(training, caplog):
         bind(training.module, for_training=for_training, force_rebind=True)
         training.module.predict(training.problem.iterator())
     training.epoch()
+    training.module.get_params()
+    bind(training.module, 7, force_rebind=True)  # in whose units the full gradient is then
+    training.problem.step(training.module, training.svrg, 7)
     training.check()
 
 
-@pytest.mark.parametrize('rebind', [False, True])
-def test_the_full_gradient_is_in_units_of_the_batch_size_that_is_bound_now(training, rebind):
+def test_batches_may_change_their_size_and_back(training):
     training.snapshot()
-    training.epoch()
-    training.module.get_params()
-    if rebind:
-        bind(training.module, 7, force_rebind=True)
-    else:
-        training.module.reshape([('data', (7, 4))], [('label', (7,))])
-    training.problem.step(training.module, training.svrg, 7)
+    for rows in ((10,), (10, 14), (20,), (30, 37), (3,)):
+        training.problem.step(training.module, training.svrg, *rows)
+    for batch_size in (7, 37):  # the user may reshape the auxiliary module
+        training.module._mod_aux.predict(training.problem.iterator(batch_size))
+        training.epoch()
     training.check()
 
 
@@ -54,44 +55,6 @@ def test_a_rebind_may_fix_parameters_and_frees_them_without_a_snapshot(training)
     with pytest.warns(UserWarning, match='without a snapshot'):
         training.epoch()
     training.check()
-
-
-def with_auxiliary_states(problem):
-    data = mx.sym.BatchNorm(mx.sym.Variable('data'), fix_gamma=False, name='norm')
-    scores = mx.sym.FullyConnected(data, num_hidden=3, name='fc')
-    problem.symbol = mx.sym.SoftmaxOutput(scores, mx.sym.Variable('label'), name='softmax')
-
-
-@in_pairs({
-    'change': [lambda _: None, with_auxiliary_states],
-    'grad_req': ['write', 'add'],
-    'context': [mx.cpu(), TWO_DEVICES]})
-def test_batches_of_changing_sizes_are_those_of_module(change, grad_req, context):
-    problem, rng = Problem('perceptron', rows=37), np.random.RandomState(0)
-    change(problem)
-    modules = [mx.mod.Module(problem.symbol, label_names=('label',), context=context),
-               problem.module(1, context=context, alpha=0)]
-    for module in modules:
-        bind(module, grad_req=grad_req, inputs_need_grad=grad_req == 'write')
-        mx.random.seed(0)
-        np.random.seed(0)
-        module.init_params()
-        module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'momentum': 0.5})
-    for size in rng.choice([4, 6, 10, 14], 40):
-        batch, found, evaluates = problem.batch(rng.randint(37, size=size)), [], rng.rand() < 0.2
-        for module in modules:
-            if evaluates:
-                module.forward(batch, is_train=False)
-            module.forward_backward(batch)
-            module.update()
-            mx.nd.waitall()  # BatchNorm writes its states behind the engine's back
-            found.append([*module.get_outputs(), *module.get_params()[0].values(),
-                          *module.get_params()[1].values()])
-            if grad_req == 'write':
-                found[-1] += module.get_input_grads()
-            assert module.data_shapes[0].shape == (size, 4)
-        for actual, expected in zip(*found):
-            assert (actual.asnumpy() == expected.asnumpy()).all()
 
 
 def test_a_reshape_that_failed_leaves_training_as_it_was(training):
@@ -140,12 +103,15 @@ def test_modules_that_share_weights_share_the_snapshot():
     bind(second, 4, shared_module=first)
     svrg = problem.svrg()
     for owner, units in ((first, 1), (second, 0.4), (first, 1)):
+        second.forward(problem.batch(10, 14))  # whose inputs a pass of the first leaves alone
         owner.update_full_grads(problem.iterator())
         svrg.take_snapshot()
         problem.assert_full_gradient(first, {name: value * units for name, value
                                              in svrg.full_gradient.items()})
+        second.backward()
+        second.update()
+        svrg.step(np.arange(10, 14))
         problem.step(first, svrg, 10)
-        problem.step(second, svrg, 10, 14)
     problem.assert_weights(first, svrg.weights)
     problem.assert_weights(second, svrg.weights)
 
@@ -187,3 +153,52 @@ def test_a_predictor_has_the_weights_that_are_set_last(monkeypatch, is_shared, c
         predictor.forward(mx.io.DataBatch([mx.nd.array(values[:rows])], None))
         np.testing.assert_allclose(predictor.get_outputs()[0].asnumpy().ravel(),
                                    factor * values[:rows].sum(axis=(1, 2, 3)), rtol=1e-4)
+
+
+def outputs_of(problem, weights, rows):
+    """Compute the network's outputs in float64: probabilities of a softmax."""
+    hidden = np.tanh(problem.features[rows] @ weights['hidden_weight'].T + weights['hidden_bias'])
+    return oracle.softmax(hidden @ weights['fc_weight'].T + weights['fc_bias'])
+
+
+@pytest.mark.parametrize('passes', ['after forward', 'after backward', 'after update'])
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+def test_outputs_and_input_gradients_stay_valid_over_steps_and_passes(context, passes):
+    """Those that are a second backward's, too."""
+    problem, modules = Problem('perceptron'), []
+    for made in (problem.module(1, context=context),
+                 mx.mod.Module(problem.symbol, label_names=('label',), context=context)):
+        made.bind([('data', (10, 4))], [('label', (10,))], inputs_need_grad=True)
+        made.init_params(arg_params=problem.arg_params())
+        modules.append(made)
+    module, plain = modules
+    module.init_optimizer(optimizer_params=SETTINGS)
+    assert module._svrg.reference.executors.shares_inputs
+    svrg, expected, inputs, kept = problem.svrg(**SETTINGS), None, None, []
+
+    def check(after):
+        if after == passes:
+            module.update_full_grads(problem.iterator())
+            svrg.take_snapshot()
+        for outputs in (module.get_outputs()[0], *kept[-1:]):
+            np.testing.assert_allclose(outputs.asnumpy(), expected, rtol=1e-5, atol=1e-6)
+        if after != 'after forward':
+            np.testing.assert_array_equal(module.get_input_grads()[0].asnumpy(), inputs)
+
+    module.update_full_grads(problem.iterator())
+    svrg.take_snapshot()
+    for batch, rows in zip(problem.iterator(), oracle.batches_of(40, 10)):
+        expected = outputs_of(problem, svrg.weights, rows)
+        plain.set_params(*module.get_params())
+        plain.forward_backward(batch)
+        inputs = plain.get_input_grads()[0].asnumpy()
+        module.forward(batch)
+        kept.append(module.get_outputs()[0])
+        check('after forward')
+        for _ in range(2):
+            module.backward()
+            check('after backward')
+        module.update()
+        svrg.step(rows)  # of the second backward, which follows the first one's snapshot
+        problem.assert_weights(module, svrg.weights)
+        check('after update')

@@ -103,26 +103,28 @@ def test_set_params_and_bind_keep_the_snapshot_and_forced_init_params_drops_it()
     assert not module._snapshot.is_active
 
 
-def test_training_goes_on_from_a_checkpoint_of_plain_bucketing_module(prefix):
-    problem = Sequences()
+def loaded_from_plain(problem, prefix):
     plain = mx.mod.BucketingModule(problem.sym_gen, max(LENGTHS))
     plain.bind(problem.iterator().provide_data, problem.iterator().provide_label)
     plain.init_params(arg_params=problem.arg_params())
     plain.save_checkpoint(prefix, 0)
     with pytest.warns(UserWarning, match='model-0000.svrg is not there'):
-        module = SVRGBucketingModule.load(prefix, 0, problem.sym_gen, max(LENGTHS), update_freq=4)
+        return SVRGBucketingModule.load(prefix, 0, problem.sym_gen, max(LENGTHS), update_freq=4)
+
+
+def loaded_from_a_dict(problem, _):
+    symbols = {length: problem.sym_gen(length)[0] for length in LENGTHS}
+    return SVRGBucketingModule.load_dict(symbols, problem.sym_gen, max(LENGTHS),
+                                         problem.arg_params(), {}, update_freq=4)
+
+
+@pytest.mark.parametrize('loaded', [loaded_from_plain, loaded_from_a_dict])
+def test_training_goes_on_with_weights_of_plain_bucketing_module(prefix, loaded):
+    problem = Sequences()
+    module = loaded(problem, prefix)
     module.fit(problem.iterator(), eval_metric=[], begin_epoch=1, num_epoch=3,
                optimizer_params=SETTINGS)
     problem.assert_weights(module, problem.expect(3, 4, 1, **SETTINGS).weights)
-
-
-def test_load_dict_makes_a_module_that_trains():
-    problem = Sequences()
-    symbols = {length: problem.sym_gen(length)[0] for length in LENGTHS}
-    module = SVRGBucketingModule.load_dict(symbols, problem.sym_gen, max(LENGTHS),
-                                           problem.arg_params(), {}, update_freq=2)
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=3, optimizer_params=SETTINGS)
-    problem.assert_weights(module, problem.expect(3, 2, **SETTINGS).weights)
 
 
 def test_bind_that_fails_leaves_nothing_bound():

@@ -1,7 +1,6 @@
 """SVRGModule as a Module: its fit, log lines, callbacks, errors and containers."""
 
 import logging
-import warnings
 
 import mxnet as mx
 import numpy as np
@@ -12,49 +11,12 @@ from problems import Problem
 from svrg_optimization import SVRGModule
 
 
-def test_repeated_init_optimizer_is_ignored_and_logged(caplog):
-    module = Problem().bound(sgd={})
-    optimizer = module._optimizer
-    with pytest.warns(UserWarning, match="optimizer='adam' is ignored"):
-        module.init_optimizer(optimizer='adam')
-    assert module._optimizer is optimizer and 'already initialized' in caplog.text
-    module.init_optimizer(optimizer='adam', force_init=True)
-    assert type(module._optimizer.default_opt) is mx.optimizer.Adam
-
-
-@pytest.mark.parametrize('devices, kvstore', [(1, None), (2, 'local'), (2, 'device')])
-def test_the_learning_rate_may_be_set_between_two_steps(devices, kvstore):
-    problem = Problem()
-    module = problem.bound(context=[mx.cpu(i) for i in range(devices)])
-    assert module.learning_rate is None
-    with pytest.raises(RuntimeError, match='learning_rate needs an optimizer: call init_optimizer'):
-        module.learning_rate = 0.1
-    module.init_optimizer(kvstore)
-    svrg = problem.svrg(learning_rate=lambda updates: 0.1 if updates <= 4 else 0.05)
-    for rate in (0.1, np.float32(0.05)):
-        module.learning_rate = rate
-        assert module.learning_rate == rate
-        module.update_full_grads(problem.iterator())
-        svrg.take_snapshot()
-        problem.train_epoch(module, svrg)
-    problem.assert_weights(module, svrg.weights)
-
-
 def test_rescale_grad_is_warned_of_only_for_an_instance():
     module = Problem().bound()
     module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'rescale_grad': 1.0})
     assert module._optimizer.rescale_grad == 1.0
     with pytest.warns(UserWarning, match='rescale_grad'):
         Problem().bound().init_optimizer(optimizer=mx.optimizer.SGD())
-
-
-def test_backward_before_any_forward_is_refused():
-    problem = Problem()
-    module = problem.bound()
-    for call in (lambda: None, lambda: module.update_full_grads(problem.iterator())):
-        call()
-        with pytest.raises(RuntimeError, match='backward needs a forward before it'):
-            module.backward()
 
 
 def test_numbers_and_bools_of_numpy_are_taken():
@@ -68,30 +30,6 @@ def test_numbers_and_bools_of_numpy_are_taken():
     assert Problem().module(store_snapshot_grads=np.bool_(True))._svrg.store.budget == 2 ** 30
     module.alpha = lambda _: np.array(1.0)
     module.fit(Problem().iterator(), eval_metric='mse', num_epoch=1)
-
-
-def chain_of(module):
-    features = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=4, name='features')
-    return mx.mod.SequentialModule().add(
-        mx.mod.Module(features, label_names=[])).add(module, take_labels=True, auto_wiring=True)
-
-
-@pytest.mark.parametrize('alpha, warned', [(1, 1), (0, 0)])
-def test_it_trains_as_module_in_a_sequential_module(alpha, warned):
-    problem = Problem(rows=40)
-    trained = []
-    for module in (problem.module(alpha=alpha),
-                   mx.mod.Module(problem.symbol, label_names=('label',))):
-        mx.random.seed(0)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter('always')
-            chain_of(module).fit(problem.iterator(), eval_metric='mse', num_epoch=2)
-        trained.append({name: value.asnumpy() for name, value in module.get_params()[0].items()})
-        messages = [str(warning.message) for warning in caught
-                    if 'steps without a snapshot' in str(warning.message)]
-        assert len(messages) == (warned if isinstance(module, SVRGModule) else 0)
-    for name, value in trained[0].items():
-        np.testing.assert_array_equal(value, trained[1][name])
 
 
 def test_log_lines_of_snapshots_come_before_those_of_their_epoch(caplog):

@@ -2,12 +2,14 @@
 
 import copy
 import pickle
+from types import SimpleNamespace
 
 import mxnet as mx
 import numpy as np
 import pytest
 
 from problems import Problem
+from svrg_optimization.module.workers import counts_of_updates
 from svrg_optimization.svrg_optimizer import _AssignmentOptimizer, _SVRGOptimizer
 
 BY_NAME = {0: 'w', 1: 'w_full'}
@@ -177,3 +179,16 @@ def test_kvstores_and_plain_modules_take_an_optimizer_built_by_hand():
         results.append(problem.fit(module, 1, optimizer=optimizer).get_params()[0])
     for name, value in results[0].items():
         np.testing.assert_array_equal(value.asnumpy(), results[1][name].asnumpy())
+
+
+@pytest.mark.parametrize('kind, updates', [
+    ('dist_sync', 5), ('dist_device_sync', 5), ('dist_async', 15), ('dist_async_device', 15)])
+def test_servers_count_the_push_of_each_worker_where_these_do_not_wait(kind, updates):
+    """A worker cannot read the counts: five steps of it, of three, since it joined after 40."""
+    module = SimpleNamespace(_kvstore=SimpleNamespace(type=kind, num_workers=3),
+                             _update_on_kvstore=True, _trainable=['w', 'b'],
+                             _snapshot=SimpleNamespace(num_update=12),
+                             _counts_at_start=({'num_update': 40, 'counts': {'w': 38}}, 7),
+                             _optimizer=SimpleNamespace(begin_num_update=30))
+    assert counts_of_updates(module) == {
+        'num_update': 40 + updates, 'counts': {'w': 38 + updates, 'b': 30 + updates}}

@@ -81,9 +81,5 @@ class Sequences(Problem):
 
     def expect(self, num_epoch, update_freq, begin_epoch=0, svrg=None, **sgd):
         svrg = svrg or self.svrg(4, **sgd)
-        for epoch in range(begin_epoch, num_epoch):
-            if epoch % update_freq == 0 or svrg.snapshot is None:
-                svrg.take_snapshot()
-            for _, rows, _ in self.plan(4):
-                svrg.step(rows)
+        svrg.fit(num_epoch, update_freq, begin_epoch, [rows for _, rows, _ in self.plan(4)])
         return svrg
