@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from problems import TWO_DEVICES, Problem
+from stepping import Training
 from svrg_optimization import SVRGModule
 
 with warnings.catch_warnings():
@@ -39,18 +40,10 @@ def test_update_freq_is_2_where_theirs_must_be_given():
         contrib.SVRGModule(**given)
 
 
-def test_names_that_users_reach_into_are_there():
-    module = Problem().bound(context=TWO_DEVICES)
-    assert type(module._mod_aux) is mx.mod.Module and module._mod_aux.binded
-    assert module._ctx_len == 2
-    module.init_optimizer()
-    assert len(module._param_dict) == 2
-    assert set(module._param_dict[0]) == {'fc_weight', 'fc_bias'}
-
-
 def test_a_full_gradient_may_be_computed_by_hand():
     problem = Problem()
     module = problem.bound(sgd={})
+    assert type(module._mod_aux) is mx.mod.Module
     module._mod_aux.set_params(*module.get_params())
     total = 0
     for batch in problem.iterator():
@@ -74,49 +67,26 @@ def test_a_full_gradient_may_be_set_by_hand():
     problem.assert_weights(module, svrg.weights)
 
 
-@pytest.mark.parametrize('in_place', [False, True])
-def test_methods_overridden_in_a_subclass_are_used(in_place):
-    passes = []
-
-    class Halved(SVRGModule):
-        def update_full_grads(self, train_data):
-            passes.append(self._snapshot.num_update)
-            super().update_full_grads(train_data)
-
-        def _svrg_grads_update_rule(self, g_curr, g_special, g_all):
-            if not in_place:
-                return (g_curr - g_special + g_all) * 0.5
-            g_curr -= g_special
-            g_curr += g_all
-            g_curr *= 0.5
-            return g_curr
-
-    problem = Problem('perceptron', rows=37)
-    module = Halved(problem.symbol, label_names=('label',), update_freq=2)
-    problem.fit(module, 3, optimizer_params={'learning_rate': 0.2})
-    assert passes == [0, 2 * 4]
-    problem.assert_weights(module, problem.svrg(learning_rate=0.1).fit(3, 2))
+class CountsPasses(SVRGModule):
+    def update_full_grads(self, train_data):
+        self.passes = [*getattr(self, 'passes', ()), self._snapshot.num_update]
+        super().update_full_grads(train_data)
 
 
-@pytest.mark.parametrize('steps_before', [0, 1])
-def test_a_method_may_be_wrapped_on_the_module(steps_before):
-    problem = Problem(rows=40)
-    module = problem.bound(sgd={'learning_rate': 0.1})
-    train_data, svrg, calls = problem.iterator(), problem.svrg(learning_rate=0.1), []
-    module.update_full_grads(train_data)
-    svrg.take_snapshot()
-    for number, batch in enumerate(module.training_batches(train_data)):
-        if number == steps_before:
-            ours = module._update_svrg_gradients
-            module._update_svrg_gradients = lambda: calls.append(ours())  # noqa: B023
-        module.forward_backward(batch)
-        module.update()
-        svrg.step(np.arange(10 * number, 10 * number + 10))
-    assert len(calls) == 4 - steps_before
-    problem.assert_weights(module, svrg.weights)
+class Halved(CountsPasses):
+    def _svrg_grads_update_rule(self, g_curr, g_special, g_all):
+        return (g_curr - g_special + g_all) * 0.5
 
 
-class WrittenForContrib(SVRGModule):
+class HalvedInPlace(CountsPasses):
+    def _svrg_grads_update_rule(self, g_curr, g_special, g_all):
+        g_curr -= g_special
+        g_curr += g_all
+        g_curr *= 0.5
+        return g_curr
+
+
+class WrittenForContrib(CountsPasses):
     """Steps as in mxnet.contrib: the correction is a method of its own, which update calls."""
 
     def _update_svrg_gradients(self):
@@ -133,12 +103,30 @@ class WrittenForContrib(SVRGModule):
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_methods_written_for_contrib_train(context):
+@pytest.mark.parametrize('cls, rate, passes', [
+    (Halved, 0.2, [0, 2 * 4]), (HalvedInPlace, 0.2, [0, 2 * 4]),
+    (WrittenForContrib, 0.1, [0, 0])])
+def test_methods_overridden_in_a_subclass_are_used(cls, rate, passes, context):
     problem = Problem('perceptron', rows=37)
-    module = WrittenForContrib(problem.symbol, label_names=('label',), update_freq=2,
-                               context=context)
-    problem.fit(module, 5, optimizer_params={'learning_rate': 0.1})
-    problem.assert_weights(module, problem.svrg().fit(5, 2))
+    module = cls(problem.symbol, label_names=('label',), update_freq=2, context=context)
+    problem.fit(module, 3, optimizer_params={'learning_rate': rate})
+    assert module.passes == passes
+    problem.assert_weights(module, problem.svrg(learning_rate=0.1).fit(3, 2))
+
+
+@pytest.mark.parametrize('steps_before', [0, 1])
+def test_a_method_may_be_wrapped_on_the_module(steps_before):
+    training, calls = Training(Problem()), []
+    module = training.module
+    training.snapshot()
+    for number, (batch, rows) in enumerate(training.batches()):
+        if number == steps_before:
+            ours = module._update_svrg_gradients
+            module._update_svrg_gradients = lambda: calls.append(ours())  # noqa: B023
+        training.backward(batch)
+        training.step(rows)
+    assert len(calls) == 4 - steps_before
+    training.check()
 
 
 def test_gradients_may_be_accumulated_and_allocated_by_hand():

@@ -1,12 +1,11 @@
 """Whole trainings against float64 SVRG."""
 
 import mxnet as mx
+import numpy as np
 import pytest
 
 from held_batches import assert_svrg
 from problems import TWO_DEVICES, Problem
-
-SGD = {'learning_rate': 0.05, 'momentum': 0.9, 'wd': 0.01}
 
 
 @pytest.mark.parametrize('mult, expected', [
@@ -27,24 +26,23 @@ def halves_by_callback(module):
         lambda epoch, *_: module._optimizer.set_learning_rate(0.2 * 0.5 ** (epoch + 1)))}
 
 
+def halves_by_attribute(module):
+    def halve(epoch, *_):
+        assert module.learning_rate == np.float32(0.2 * 0.5 ** epoch)
+        module.learning_rate = np.float32(0.2 * 0.5 ** (epoch + 1))
+
+    assert module.learning_rate is None
+    return {'optimizer_params': {'learning_rate': np.float32(0.2)}, 'epoch_end_callback': halve}
+
+
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-@pytest.mark.parametrize('halves', [halves_by_scheduler, halves_by_callback])
+@pytest.mark.parametrize('halves', [halves_by_scheduler, halves_by_callback, halves_by_attribute])
 def test_the_learning_rate_may_change(context, halves):
     problem = Problem()
     module = problem.module(2, context=context)
     problem.fit(module, 8, **halves(module))
     expected = problem.svrg(learning_rate=lambda update: 0.2 * 0.5 ** ((update - 1) // 4)).fit(8, 2)
     problem.assert_weights(module, expected)
-
-
-@pytest.mark.parametrize('weight, bias', [
-    ('fullyconnected0_weight', 'fullyconnected0_bias'), ('w_full', 'full'), ('w', 'w_full'),
-    ('w_full_full', 'w')])
-@pytest.mark.parametrize('kvstore', [None, 'local', 'object'])
-def test_parameters_may_have_full_in_their_names(weight, bias, kvstore):
-    problem = Problem(weight={'name': weight}, bias={'name': bias})
-    assert_svrg(problem, problem.module(), 4, sgd={'learning_rate': 0.1},
-                kvstore=mx.kv.create('local') if kvstore == 'object' else kvstore)
 
 
 def test_update_freq_may_change_during_training():
@@ -69,24 +67,6 @@ def test_fit_may_begin_between_two_snapshots(first):
     for begin, end in ((first, 3), (3, 7)):
         problem.fit(module, end, begin_epoch=begin, optimizer_params=sgd)
     problem.assert_weights(module, problem.svrg().fit(7, 4, begin_epoch=first))
-
-
-def test_fit_with_force_init_takes_a_new_snapshot():
-    problem = Problem()
-    module = Problem(seed=1).fit(problem.module(4), 3)
-    with pytest.warns(UserWarning, match='learning_rate=0.05 and momentum=0.9 and wd=0.01 is ign'):
-        problem.fit(module, 7, begin_epoch=5, force_init=True, optimizer_params=SGD)
-    svrg = problem.svrg(learning_rate=0.01)  # of the optimizer that is there already
-    problem.assert_weights(module, svrg.fit(7, 4, begin_epoch=5))
-
-
-def test_an_optimizer_may_be_an_instance():
-    problem = Problem()
-    sgd = mx.optimizer.SGD(learning_rate=0.05, momentum=0.9, rescale_grad=1 / 10)
-    module = problem.fit(problem.module(), 8, optimizer=sgd)
-    assert module._optimizer.default_opt is sgd
-    assert sgd.idx2name == {0: 'fc_weight', 1: 'fc_bias'}
-    problem.assert_weights(module, problem.svrg(learning_rate=0.05, momentum=0.9).fit(8, 1))
 
 
 @pytest.mark.parametrize('optimizer, context', [
