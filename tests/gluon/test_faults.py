@@ -248,18 +248,17 @@ def test_parameters_with_other_arrays_drop_the_snapshot(change):
 
 
 def test_a_network_hybridized_with_static_shape_later_is_refused_at_the_next_step():
-    problem = Blocks('perceptron')
-    net = problem.net()
-    trainer = problem.trainer(net)
-    train(trainer, problem.loader(), 1)
-    net.hybridize(static_alloc=True, static_shape=True)
-    for again in (lambda: trainer.backward(*next(iter(problem.loader()))),
-                  lambda: trainer.update_full_grads(problem.loader())):
+    training = Training(Blocks('perceptron'))
+    training.snapshot()
+    training.epoch()
+    training.net.hybridize(static_alloc=True, static_shape=True)
+    (batch, _), *_ = training.batches()
+    for again in (lambda: training.backward(batch), training.snapshot):
         with pytest.raises(ValueError, match='with static_shape=True, .* write net.hybridize'):
             again()
-    net.hybridize(static_alloc=True)
-    train(trainer, problem.loader(), 2, begin=1)
-    assert_weights(net, problem.oracle(2))
+    training.net.hybridize(static_alloc=True)
+    training.epoch()
+    training.check()
 
 
 def other_loss(problem, net, batch):

@@ -200,10 +200,11 @@ def test_states_are_carried_through_the_pass():
 
 @pytest.mark.parametrize('means, rate, strength', [
     (False, 0.1, 0), (True, 0.1, 0), (False, 0.2, 0.9)])
-def test_gradient_norm_is_that_of_the_mean_objective(means, rate, strength):
+@pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
+def test_gradient_norm_is_that_of_the_mean_objective(means, rate, strength, contexts):
     """With an operator it is the gradient mapping, at the rate of each parameter."""
-    problem, wd, rescale = Blocks('perceptron', rows=37), 0.05 * (not strength), 0.5
-    net, loss = problem.net(), problem.loss()
+    problem, wd = Blocks('perceptron', rows=37), 0.05 * (not strength)
+    net, loss = problem.net(contexts), problem.loss()
     net.collect_params()['fc_weight'].lr_mult = 3.
 
     def objective(data, label):
@@ -211,18 +212,22 @@ def test_gradient_norm_is_that_of_the_mean_objective(means, rate, strength):
         return losses.mean() if means else losses
 
     trainer = problem.trainer(net, objective=objective, settings={
-        'learning_rate': rate, 'wd': wd, 'rescale_grad': rescale if wd else 1},
+        'learning_rate': rate, 'wd': wd, 'rescale_grad': 0.5 if wd else 1},
         proximal={'fc_weight': L1(strength)} if strength else None)
-    assert trainer.gradient_norm is None
+    assert trainer.gradient_norm is None and trainer.objective is None
     trainer.update_full_grads(problem.loader())
     weights = weights_of(net)
-    gradients = {name: value / 37 + wd / rescale * weights[name] for name, value in problem.network(
+    gradients = {name: value / 37 + wd / 0.5 * weights[name] for name, value in problem.network(
         weights, problem.features, problem.targets).items()}
     weight, rate = weights['fc_weight'], 3 * rate
     gradients['fc_weight'] = (weight - oracle.soft_threshold(strength)(
         weight - rate * gradients['fc_weight'], rate)) / rate
     expected = max(np.abs(value).max() for value in gradients.values())
     np.testing.assert_allclose(trainer.gradient_norm, expected, rtol=1e-5)
+    expected = oracle.loss(problem.network, weights, problem.features, problem.targets) / 37 + (
+        wd / 0.5 * sum((value ** 2).sum() for value in weights.values()) / 2
+        + strength * np.abs(weights['fc_weight']).sum())
+    assert trainer.objective == pytest.approx(expected, rel=2e-6)
 
 
 @pytest.mark.parametrize('contexts', [[mx.cpu()], TWO_DEVICES])

@@ -5,13 +5,12 @@ import functools
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet import gluon
 from scipy.special import log_softmax
 
 import oracle
 from full_gradients import assert_pass, full_gradient, warnings_of_rows, weighted_by_real_rows
 from problems import TWO_DEVICES, Problem
-from svrg_optimization import SVRGModule, SVRGTrainer
+from svrg_optimization import SVRGModule
 from svrg_optimization.proximal import L1
 
 RNG = np.random.RandomState(0)
@@ -121,25 +120,6 @@ def test_an_operator_of_ones_own_has_a_loss_that_is_not_known():
     module = problem.bound(sgd={})
     module.update_full_grads(problem.iterator())
     assert module.objective is None and module.gradient_norm > 0
-
-
-@pytest.mark.parametrize('contexts', [[mx.cpu()], TWO_DEVICES])
-@pytest.mark.parametrize('is_mean', [False, True])
-def test_gluon_sums_what_its_objective_returns(contexts, is_mean):
-    net, loss = gluon.nn.Dense(4, use_bias=False, in_units=3), gluon.loss.SoftmaxCELoss()
-    net.initialize(ctx=contexts)
-    net.weight.set_data(mx.nd.array(WEIGHT))
-
-    def objective(data, label):
-        losses = loss(net(data), label)
-        return losses.mean() if is_mean else losses
-
-    trainer = SVRGTrainer(net.collect_params(), 'sgd', {'wd': WD}, objective=objective)
-    assert trainer.objective is None
-    trainer.update_full_grads(gluon.data.DataLoader(gluon.data.ArrayDataset(
-        FEATURES, CLASSES.astype('float32')), BATCH_SIZE))
-    expected = OF_CLASS.mean() + WD / 2 * (WEIGHT.astype('f8') ** 2).sum()
-    assert trainer.objective == pytest.approx(expected, rel=2e-6)
 
 
 # What a loss reduces: means and sums

@@ -21,11 +21,6 @@ def halves_by_scheduler(_):
         mx.lr_scheduler.FactorScheduler(step=4, factor=0.5, base_lr=0.2))}}
 
 
-def halves_by_callback(module):
-    return {'optimizer_params': {'learning_rate': 0.2}, 'epoch_end_callback': (
-        lambda epoch, *_: module._optimizer.set_learning_rate(0.2 * 0.5 ** (epoch + 1)))}
-
-
 def halves_by_attribute(module):
     def halve(epoch, *_):
         assert module.learning_rate == np.float32(0.2 * 0.5 ** epoch)
@@ -36,7 +31,7 @@ def halves_by_attribute(module):
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-@pytest.mark.parametrize('halves', [halves_by_scheduler, halves_by_callback, halves_by_attribute])
+@pytest.mark.parametrize('halves', [halves_by_scheduler, halves_by_attribute])
 def test_the_learning_rate_may_change(context, halves):
     problem = Problem()
     module = problem.module(2, context=context)
@@ -57,16 +52,6 @@ def test_update_freq_may_change_during_training():
     svrg = problem.svrg()
     svrg.fit(4, 2)
     problem.assert_weights(module, svrg.fit(6, 1, begin_epoch=4))
-
-
-@pytest.mark.parametrize('first', [0, 3])
-def test_fit_may_begin_between_two_snapshots(first):
-    """It goes on with the snapshot that is there, or takes one."""
-    problem, sgd = Problem(), {'learning_rate': 0.1}
-    module = problem.module(4)
-    for begin, end in ((first, 3), (3, 7)):
-        problem.fit(module, end, begin_epoch=begin, optimizer_params=sgd)
-    problem.assert_weights(module, problem.svrg().fit(7, 4, begin_epoch=first))
 
 
 @pytest.mark.parametrize('optimizer, context', [
