@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mxnet import gluon
 
-from blocks import Blocks, assert_weights, train, train_plain, weights_of
+from blocks import Blocks, assert_weights, train, train_epochs, train_plain, weights_of
 
 PROBLEM = Blocks('perceptron')
 
@@ -90,6 +90,22 @@ def test_states_of_another_trainer_are_refused_and_another_scheduler_is_told(tmp
         'lr_scheduler': mx.lr_scheduler.FactorScheduler(3)})
     with pytest.warns(UserWarning, match='saved with a PolyScheduler: the FactorScheduler of'):
         other.load_states(path)
+
+
+def test_a_converged_training_that_is_loaded_makes_no_step(tmp_path):
+    path, problem, ends = str(tmp_path / 'states'), Blocks('softmax'), []
+    for begin in (0, 99):  # at an odd epoch no snapshot is due
+        net = problem.net()
+        trainer = problem.trainer(net, tol=1e-4, optimizer='svrg_lbfgs', settings={})
+        if begin:
+            net.load_parameters(path + '.params')
+            trainer.load_states(path)
+        train_epochs(trainer, problem.loader(), 100, 2, begin_epoch=begin)
+        assert trainer.has_converged
+        ends.append(weights_of(net))
+        trainer.save_states(path)
+        net.save_parameters(path + '.params')
+    assert all((ends[0][name] == value).all() for name, value in ends[1].items())
 
 
 @pytest.mark.nd_arrays
