@@ -165,6 +165,23 @@ def test_dropout_is_measured_with_the_same_masks(seed):
     assert 0.01 < rule_of(trainer).gamma < 100
 
 
+def test_a_trainer_that_loads_its_own_states_has_the_same_bits(tmp_path):
+    """It would take the weights that come with the states for a user's."""
+    problem, path = Blocks('softmax'), str(tmp_path / 'states')
+    net = problem.net()
+    trainer = trainer_of(problem, net)
+    train(trainer, problem.loader(), 3)
+    trainer.save_states(path)
+    weights, ends = weights_of(net), []
+    for _ in range(2):
+        train(trainer, problem.loader(), 20, begin=3)
+        ends.append(weights_of(net))
+        for name, param in net.collect_params().items():
+            param.set_data(as_blocks_take(weights[name]))
+        trainer.load_states(path)
+    np.testing.assert_equal(*ends)
+
+
 @pytest.mark.nd_arrays
 @pytest.mark.filterwarnings('ignore:the curvature of the objective cannot be measured')
 @pytest.mark.parametrize('name', ['hidden_weight', 'fc_bias'])
