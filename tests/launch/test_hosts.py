@@ -7,7 +7,7 @@ import time
 import pytest
 
 from cluster import job, started
-from jobs import EPOCHS, assert_same_weights, last_checkpoint, training, weights
+from jobs import EPOCHS, assert_resumes, assert_same_weights, run_to_end, training, weights
 from mpi import AS_ROOT, MPIRUN, mpirun
 from network import Network, lacking
 
@@ -59,12 +59,6 @@ def on_hosts(network, tmp_path, command):
         PROCESSES, command, *options, role=['--root', '10.77.0.1'])), **AS_ROOT)
 
 
-def assert_success(running):
-    status = running.exit_status()
-    assert status == 0 and 'All workers have finished' in running.output, running.output
-    assert 'Traceback' not in running.output, running.output
-
-
 def wait_until_none_is_left(network):
     deadline = time.monotonic() + SECONDS_TO_END
     while network.all_processes():
@@ -80,8 +74,7 @@ def processes_of_role(network, host):
 def undisturbed(tmp_path_factory):
     """The last weights of a job on one machine that nothing happened to."""
     prefix = tmp_path_factory.mktemp('undisturbed') / 'model'
-    with job(*training(prefix), workers=WORKERS) as running:
-        assert running.exit_status() == 0, running.output
+    run_to_end(job(*training(prefix), workers=WORKERS))
     return weights(prefix, EPOCHS)
 
 
@@ -96,7 +89,7 @@ def test_a_job_ends_as_on_one_machine(network, tmp_path, undisturbed, seconds_do
             network.set_link('h2', 'down')
             time.sleep(seconds_down)
             network.set_link('h2', 'up')
-        assert_success(running)
+        assert 'All workers have finished' in run_to_end(running)
     assert_same_weights(weights(tmp_path / 'model', EPOCHS), undisturbed)
 
 
@@ -137,8 +130,10 @@ def reboot(network, running):
     kill_worker, interrupt, kill_mpirun, take_link_of_worker_down, reboot,
     pytest.param(take_link_of_scheduler_down, marks=pytest.mark.exhaustive)])
 def test_a_resumed_job_ends_as_an_undisturbed_one(network, tmp_path, undisturbed, fault):
-    command = training(tmp_path / 'model')
-    with on_hosts(network, tmp_path, command) as running:
+    def start(*options):
+        return on_hosts(network, tmp_path, training(tmp_path / 'model', *options))
+
+    with start() as running:
         running.wait_for(DURING)
         expected = fault(network, running)
         status = running.exit_status(SECONDS_TO_END)
@@ -146,11 +141,7 @@ def test_a_resumed_job_ends_as_an_undisturbed_one(network, tmp_path, undisturbed
         assert status == expected or expected is None, (status, running.output)
         assert 'All workers have finished' not in running.output
         wait_until_none_is_left(network)
-    last = last_checkpoint(tmp_path / 'model')
-    assert 2 <= last < EPOCHS
     for host in network.hosts:
         network.set_link(host, 'up')
-    with on_hosts(network, tmp_path, [*command, '--resume']) as running:
-        assert_success(running)
-    assert 'from epoch %d on' % last in running.output, running.output
-    assert_same_weights(weights(tmp_path / 'model', EPOCHS), undisturbed)
+    output = assert_resumes(start, tmp_path / 'model', undisturbed)
+    assert 'All workers have finished' in output, output

@@ -1,5 +1,6 @@
 """Jobs of mpirun on this machine, and how they end."""
 
+import functools
 import os
 import re
 import signal
@@ -7,21 +8,14 @@ import time
 
 import pytest
 
-from cluster import HERE, is_running, job
-from jobs import EPOCHS, assert_same_weights, last_checkpoint, training, weights
+from cluster import HERE, assert_ended, is_running, job
+from jobs import EPOCHS, assert_resumes, run_to_end, training, weights
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
 
 
 def slow(*case):
     return pytest.param(*case, marks=pytest.mark.slow)
-
-
-def assert_ended(processes, seconds=15):
-    deadline = time.monotonic() + seconds
-    while any(map(is_running, processes)):
-        assert time.monotonic() < deadline, processes
-        time.sleep(0.05)
 
 
 @pytest.mark.cluster
@@ -85,20 +79,11 @@ print('has gone on without its KVStore')
 def test_what_a_worker_pushed_before_its_end_is_not_lost(tmp_path):
     script = tmp_path / 'script.py'
     script.write_text(PUSH)
-    with job(script) as running:
-        assert running.exit_status() == 0, running.output
-    assert 'has gone on' in running.output and 'Traceback' not in running.output, running.output
+    assert 'has gone on' in run_to_end(job(script))
 
 
 def run_job(prefix, *options, epochs=EPOCHS, **environment):
     return job(*training(prefix, '--epochs', epochs, '--log-every', 20, *options), **environment)
-
-
-def run_to_end(running):
-    with running:
-        assert running.exit_status() == 0, running.output
-    assert 'Traceback' not in running.output, running.output
-    return running.output
 
 
 @pytest.mark.cluster
@@ -108,7 +93,8 @@ def run_to_end(running):
     *(pytest.param(rank, [], {}, marks=pytest.mark.exhaustive) for rank in (0, 1, 2))])
 def test_a_resumed_job_ends_as_an_undisturbed_one(tmp_path, rank, options, given):
     prefix, whole = tmp_path / 'model', tmp_path / 'whole'
-    with run_job(prefix, '--resume', *options, **given) as running:
+    start = functools.partial(run_job, prefix, *options, **given)
+    with start('--resume') as running:
         running.wait_for(r'Epoch\[3\] Batch \[20-')
         processes = running.processes()
         assert len(processes) == 4
@@ -116,11 +102,8 @@ def test_a_resumed_job_ends_as_an_undisturbed_one(tmp_path, rank, options, given
         assert running.exit_status(20) == 137, running.output
         assert_ended(processes.values())
     assert 'from epoch 0 on' in running.output  # there was nothing to resume
-    last = last_checkpoint(prefix)
-    assert 2 <= last < EPOCHS
-    assert 'from epoch %d on' % last in run_to_end(run_job(prefix, '--resume', *options, **given))
     run_to_end(run_job(whole, *options, **given))
-    assert_same_weights(weights(prefix, EPOCHS), weights(whole, EPOCHS))
+    assert_resumes(start, prefix, weights(whole, EPOCHS))
 
 
 @pytest.mark.cluster

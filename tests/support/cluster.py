@@ -1,6 +1,8 @@
 """Real ps-lite clusters on the loopback device, for the tests."""
 
 import contextlib
+import functools
+import importlib.util
 import os
 import pickle
 import re
@@ -119,6 +121,22 @@ def job(*script, workers=2, servers=1, python=sys.executable, **environment):
                     ':', '-np', workers, sys.executable, *role], **{**AS_ROOT, **environment})
 
 
+needs_horovod = pytest.mark.skipif(importlib.util.find_spec('horovod') is None,
+                                   reason='needs Horovod: make horovod')
+
+
+def horovodrun(*script, workers=2):
+    """Start a script as the workers of Horovod."""
+    return started([Path(BESIDE) / 'horovodrun', '--gloo', '-np', workers, sys.executable,
+                    *script])
+
+
+def horovod_by_mpirun(*script, workers=2):
+    """Start a script as the workers of Horovod, by mpirun."""
+    return started([MPIRUN, '--bind-to', 'none', '-np', workers, sys.executable, *script],
+                   **AS_ROOT)
+
+
 def is_running(process):
     """Tell whether a process of psutil has not ended."""
     try:
@@ -127,21 +145,32 @@ def is_running(process):
         return False
 
 
-def run_workers(scenario, tmp_path, workers=2, servers=1, environment=None,
-                python=sys.executable, **arguments):
-    """Run a function of workers.py as each worker of a cluster, whose servers are `python`'s.
+def assert_ended(processes, seconds=15):
+    deadline = time.monotonic() + seconds
+    while any(map(is_running, processes)):
+        assert time.monotonic() < deadline, processes
+        time.sleep(0.05)
 
-    Returns what it returned, in the order of the workers' ranks, and fails on
-    any traceback in any role's output.
+
+def run_checks(directory, checks, start, workers=2, kind='dist_sync'):
+    """Make checks in one job, each a name, a function of workers.py and its arguments.
+
+    Returns for each check the results, in the order of ranks, and fails on any traceback in any
+    role's output.
     """
-    results = [Path(tmp_path) / ('result-%d' % rank) for rank in range(workers)]
+    results = [Path(directory) / ('result-%d' % rank) for rank in range(workers)]
     for result in results:
         result.unlink(missing_ok=True)
-    given = Path(tmp_path) / 'arguments'
-    given.write_bytes(pickle.dumps(arguments))
-    with job(HERE / 'workers.py', scenario, tmp_path, workers=workers, servers=servers,
-             python=python, **(environment or {})) as running:
+    (Path(directory) / 'checks').write_bytes(pickle.dumps((kind, checks)))
+    with start(HERE / 'workers.py', directory, workers=workers) as running:
         status = running.exit_status()
-    assert 'Traceback' not in running.output, running.output
-    assert status == 0, running.output
-    return [pickle.loads(result.read_bytes()) for result in results]
+    assert status == 0 and 'Traceback' not in running.output, running.output
+    of_ranks = [pickle.loads(result.read_bytes()) for result in results]
+    return {name: [found[name] for found in of_ranks] for name in of_ranks[0]}
+
+
+def run_workers(scenario, tmp_path, workers=2, servers=1, environment=(), python=sys.executable,
+                kind='dist_sync', **arguments):
+    """Make one check in a cluster, whose servers are `python`'s; return its results by rank."""
+    start = functools.partial(job, servers=servers, python=python, **dict(environment))
+    return run_checks(tmp_path, [(None, scenario, arguments)], start, workers, kind)[None]

@@ -1,6 +1,7 @@
 """Shards of a problem's rows, and what goes wrong with them."""
 
 import mxnet as mx
+import numpy as np
 
 from problems import CsrIter, Problem, SparseProblem
 
@@ -19,18 +20,24 @@ class NoBatches:
         """Begin anew, with nothing."""
 
 
-def problem_of(arguments):
-    """Make a problem of the arguments that a test gives."""
-    arguments = dict(arguments)
-    mean = arguments.pop('mean', False)
-    problem = (SparseProblem if arguments.pop('sparse', False) else Problem)(**arguments)
+def problem_of(arguments, sizes, make=Problem):
+    """Make a problem with the rows of all shards, of the arguments that a test gives.
+
+    With `units` the columns have these, and weights begin at zero.
+    """
+    arguments = {'rows': sum(sizes), **dict(arguments)}
+    mean, units = arguments.pop('mean', False), arguments.pop('units', None)
+    problem = (SparseProblem if arguments.pop('sparse', False) else make)(**arguments)
     if mean:
         problem.symbol = mx.sym.SoftmaxOutput(problem.symbol.get_internals()['fc_output'],
                                               mx.sym.Variable('label'), normalization='batch')
+    if units is not None:
+        problem.features *= units
+        problem.weights = {name: np.zeros_like(value) for name, value in problem.weights.items()}
     return problem
 
 
-def shard_of(problem, sizes, rank, batch_size, **arguments):
+def shard_of(problem, sizes, rank, batch_size, last_batch_handle='pad'):
     """Return the iterator over the rows of one rank; sizes are those of all shards."""
     begin = sum(sizes[:rank])
     rows = slice(begin, begin + sizes[rank])
@@ -39,7 +46,7 @@ def shard_of(problem, sizes, rank, batch_size, **arguments):
     if isinstance(problem, SparseProblem):
         return CsrIter(problem.features[rows], problem.targets[rows], batch_size)
     return mx.io.NDArrayIter(problem.features[rows], problem.targets[rows], batch_size,
-                             label_name='label', **arguments)
+                             label_name='label', last_batch_handle=last_batch_handle)
 
 
 def error_of(call, *arguments):

@@ -1,9 +1,10 @@
 """What the workers of the distributed tests do; each function is one scenario.
 
-Run as a script by every worker of a cluster. The function's result is written
-to a file, from which the test reads it.
+Run as a script by every worker of a job, with the directory where a test has left the checks
+to make. What they return is written there.
 """
 
+import faulthandler
 import functools
 import io
 import logging
@@ -16,25 +17,24 @@ from pathlib import Path
 
 import mxnet as mx
 
-import gluon_workers
+from gluon_workers import fit_gluon  # noqa: F401
 from problems import Problem, SparseProblem
 from sequences import Sequences
 from shards import error_of, problem_of, shard_of, weights_of
 from svrg_optimization import SVRGModule
 
 
-def bound(problem, kvstore, train_data, devices=1, seed=None, optimizer=None, update_freq=1,
-          name='sgd', **arguments):
+def bound(problem, kvstore, train_data, devices=1, seed=None, params=None, **arguments):
     """Return a module that is ready to train; with a seed its weights are random."""
-    module = problem.module(update_freq, context=[mx.cpu(i) for i in range(devices)], **arguments)
+    module = problem.module(context=[mx.cpu(i) for i in range(devices)])
     module.bind(train_data.provide_data, train_data.provide_label)
     if seed is None:
         module.init_params(arg_params=problem.arg_params())
     else:
         mx.random.seed(seed)
         module.init_params(mx.init.Normal(1))
-    module.init_optimizer(
-        kvstore, name, {'learning_rate': 0.1} if optimizer is None else optimizer)
+    module.init_optimizer(kvstore, optimizer_params={'learning_rate': 0.1} if params is None
+                          else params, **arguments)
     return module
 
 
@@ -44,21 +44,17 @@ def full_gradient_of(module):
             for name in module._param_dict[0]}
 
 
-def snapshots(kvstore, problem, sizes, batch_sizes, devices=1, count=10, seeds=None, apart=0):
-    """Take snapshots, with some steps between; return what each of them found.
+def snapshots(kvstore, problem, sizes, batch_sizes, devices=1):
+    """Take snapshots from weights of the worker's own, with some steps between.
 
-    Before the first the weights of a worker are `apart` from those of the one before.
+    Return what each of them found.
     """
-    problem = problem_of(problem)
-    rank = kvstore.rank
+    problem, rank = problem_of(problem, sizes), kvstore.rank
     train_data = shard_of(problem, sizes, rank, batch_sizes[rank])
-    module = bound(problem, kvstore, train_data, devices, seeds and seeds[rank])
-    if apart:
-        module.set_params({name: value + apart * rank
-                           for name, value in module.get_params()[0].items()}, {})
+    module = bound(problem, kvstore, train_data, devices, rank)
     some = next(iter(problem.iterator(batch_sizes[rank])))
     found = []
-    for _ in range(count):
+    for _ in range(10):
         before = weights_of(module)
         module.update_full_grads(train_data)
         found.append({'before': before, 'live': weights_of(module), 'objective': module.objective,
@@ -69,39 +65,51 @@ def snapshots(kvstore, problem, sizes, batch_sizes, devices=1, count=10, seeds=N
     return found
 
 
-def fit(kvstore, problem, sizes, batch_size, num_epoch, update_freq=1, devices=1, optimizer=None,
-        prefix=None, resume_at=0, scheduler=None, **arguments):
+def fit(kvstore, sizes, problem=(), batch_size=8, num_epoch=4, begin_epoch=0, update_freq=1,
+        devices=1, params=(('learning_rate', 0.01),), scheduler=None, apart=0, prefix=None,
+        load_from=None, with_states=True, last_batch_handle='pad', steps=None, optimizer='sgd',
+        **settings):
     """Train with fit, from a checkpoint or from the problem's weights.
 
-    Returns the weights after it, the full gradient, the warnings, and the data of each step.
+    Those of each worker are `apart` from those of the one before. Rank 0 saves at `prefix`.
+    Without an epoch only a snapshot is taken. Return what a test may ask for. `steps` gets the
+    data of each step.
     """
-    problem = problem_of(problem)
-    train_data = shard_of(problem, sizes, kvstore.rank, batch_size)
+    problem, log, params, epochs = problem_of(problem, sizes), io.StringIO(), dict(params), []
+    steps = [] if steps is None else steps
+    logging.basicConfig(level=logging.INFO, stream=log, force=True)
     context = [mx.cpu(i) for i in range(devices)]
-    optimizer, steps = dict(optimizer), []
     if scheduler:
-        optimizer['lr_scheduler'] = mx.lr_scheduler.FactorScheduler(**scheduler)
+        params['lr_scheduler'] = mx.lr_scheduler.FactorScheduler(**scheduler)
     with warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings('always', '.*the states of the optimizer|train_data had')
-        if resume_at:
-            module = SVRGModule.load(prefix, resume_at, load_optimizer_states=True,
+        if load_from:
+            module = SVRGModule.load(load_from, begin_epoch, load_optimizer_states=with_states,
                                      label_names=('label',), context=context)
         else:
-            module = problem.module(update_freq, context=context, **arguments)
+            module = problem.module(update_freq, context=context, **settings)
 
-        def save(epoch, *_):
+        def end_epoch(epoch, *_):
+            epochs.append(epoch)
             if prefix and kvstore.rank == 0:
                 module.save_checkpoint(prefix, epoch + 1, save_optimizer_states=True)
 
-        module.fit(train_data, kvstore=kvstore, arg_params=module._arg_params or
-                   problem.arg_params(), eval_metric='mse', optimizer_params=optimizer,
-                   begin_epoch=resume_at, num_epoch=num_epoch, epoch_end_callback=save,
+        shard = shard_of(problem, sizes, kvstore.rank, batch_size, last_batch_handle)
+        module.fit(shard, kvstore=kvstore, arg_params=module._arg_params or {
+                       name: value + apart * kvstore.rank if apart else value
+                       for name, value in problem.arg_params().items()},
+                   eval_metric='mse', optimizer=optimizer, optimizer_params=params,
+                   begin_epoch=begin_epoch, num_epoch=num_epoch, epoch_end_callback=end_epoch,
                    batch_end_callback=lambda param: steps.append(
                        param.locals['data_batch'].data[0].asnumpy()),
                    sparse_row_id_fn=rows_of_batch if isinstance(problem, SparseProblem) else None)
-    return {'weights': weights_of(module), 'full': full_gradient_of(module),
-            'steps': steps, 'warnings': [str(warning.message) for warning in caught],
-            'batches': module._snapshot.full_gradient.batches}
+        if not num_epoch:
+            module.update_full_grads(shard)
+    metric = getattr(module._optimizer.lr_scheduler, 'metric', None)
+    return {'weights': weights_of(module), 'full': full_gradient_of(module), 'steps': steps,
+            'warnings': [str(warning.message) for warning in caught], 'log': log.getvalue(),
+            'epochs': len(epochs), 'norm': module.gradient_norm, 'rate': module.learning_rate,
+            'has_converged': module.has_converged, 'blocks': metric and metric.blocks}
 
 
 def rows_of_batch(batch):
@@ -109,37 +117,15 @@ def rows_of_batch(batch):
     return {'w': batch.data[0].indices}
 
 
-def fit_unlike(kvstore, sizes, batch_sizes=(8, 8), settings=({}, {}), fits=({}, {}),
-               prefixes=(None, None), **arguments):
-    """Call fit with what differs by rank; return the message of its error, and its steps."""
-    problem, rank, steps = Problem(rows=sum(sizes)), kvstore.rank, []
-    if prefixes[rank]:
-        module = SVRGModule.load(prefixes[rank], 1, label_names=('label',))
-    else:
-        module = problem.module(**settings[rank])
-    message = error_of(functools.partial(
-        module.fit, shard_of(problem, sizes, rank, batch_sizes[rank], **arguments),
-        kvstore=kvstore, arg_params=problem.arg_params(), eval_metric='mse',
-        batch_end_callback=steps.append, **{'num_epoch': 4, **fits[rank]}))
-    return message, len(steps)
+def refused(kvstore, scenario='fit', unlike=(), **arguments):
+    """Return the message of the error of a training, and how many steps it took before.
 
-
-def fit_with_a_rule(kvstore, problem, sizes, batch_size, num_epoch, wd, **settings):
-    """Train with svrg_lbfgs, or take a snapshot.
-
-    Return the weights, the rate and what was logged, or the message of an error.
+    `unlike` has for arguments the value of each rank.
     """
-    problem, log = problem_of(problem), io.StringIO()
-    logging.basicConfig(level=logging.INFO, stream=log, force=True)
-    module = problem.module(1, **settings)
-    train_data = shard_of(problem, sizes, kvstore.rank, batch_size)
-    message = error_of(functools.partial(
-        module.fit, train_data, kvstore=kvstore, arg_params=problem.arg_params(),
-        eval_metric='mse', num_epoch=num_epoch, optimizer='svrg_lbfgs',
-        optimizer_params={'wd': wd}))
-    if not (message or num_epoch):
-        module.update_full_grads(train_data)
-    return message or (weights_of(module), module.learning_rate, log.getvalue())
+    own = {name: values[kvstore.rank] for name, values in dict(unlike).items()}
+    steps = []
+    return error_of(functools.partial(globals()[scenario], kvstore, steps=steps,
+                                      **{**arguments, **own})), len(steps)
 
 
 def set_on_one(kvstore, problem, sizes, batch_size, setter):
@@ -147,9 +133,9 @@ def set_on_one(kvstore, problem, sizes, batch_size, setter):
 
     Return the weights and how often training went back.
     """
-    problem = problem_of(problem)
+    problem = problem_of(problem, sizes)
     shard = shard_of(problem, sizes, kvstore.rank, batch_size)
-    module = bound(problem, kvstore, shard, optimizer={}, name='svrg_lbfgs')
+    module = bound(problem, kvstore, shard, params={}, optimizer='svrg_lbfgs')
     module.update_full_grads(shard)
     rule = module._optimizer.lr_scheduler
     rule.rate = 3 * rule.gamma
@@ -178,30 +164,6 @@ def install_two(kvstore, kinds):
     return message
 
 
-def fit_until_converged(kvstore, problem, sizes, batch_size, tols):
-    """Train with a rate of its own; return weights, norm and epochs, or the message of an error."""
-    problem, epochs = problem_of(problem), []
-    module = problem.module(2, tol=tols[kvstore.rank])
-    message = error_of(functools.partial(
-        module.fit, shard_of(problem, sizes, kvstore.rank, batch_size), kvstore=kvstore,
-        arg_params=problem.arg_params(), eval_metric='mse', num_epoch=200,
-        epoch_end_callback=lambda epoch, *_: epochs.append(epoch), optimizer='svrg_lbfgs',
-        optimizer_params={'wd': 0.05}))
-    return message or (weights_of(module), module.gradient_norm * module.has_converged, len(epochs))
-
-
-def fit_on_raw_columns(kvstore, problem, sizes, batch_size, units):
-    """Train on columns in some units; return the metric's block, the norm and the weights."""
-    problem = problem_of(problem)
-    problem.features *= units
-    module = problem.module(2, tol=1e-4)
-    module.fit(shard_of(problem, sizes, kvstore.rank, batch_size), kvstore=kvstore,
-               initializer=mx.init.Zero(), eval_metric='mse', num_epoch=200,
-               optimizer='svrg_lbfgs', optimizer_params={'wd': 1e-3})
-    block, = module._optimizer.lr_scheduler.metric.blocks
-    return block, module.gradient_norm * module.has_converged, weights_of(module)
-
-
 class Unpicklable(mx.optimizer.SGD):
     """An optimizer that cannot be sent to servers."""
 
@@ -226,17 +188,16 @@ def init_optimizer_twice(kvstore):
             error_of(setattr, module, 'learning_rate', 0.2), module.learning_rate)
 
 
-def fit_buckets(kvstore, num_epoch, optimizer, directory, **arguments):
+def fit_buckets(kvstore, num_epoch, params, directory):
     """Train a bucketing module, on targets that are greater by the worker's rank, and save it."""
     problem = Sequences()
     problem.targets += kvstore.rank
-    module = problem.module(2, **arguments)
-    module.fit(problem.iterator(), kvstore=kvstore, arg_params=problem.arg_params(),
-               eval_metric='mse', optimizer_params=optimizer, num_epoch=num_epoch)
+    module = problem.fit(problem.module(2), num_epoch, kvstore=kvstore, optimizer_params=params)
     with warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings('always', '.*the states of the optimizer')
-        module.save_checkpoint('%s/%d' % (directory, kvstore.rank), 1, save_optimizer_states=True)
-        module.save_checkpoint('%s/%d' % (directory, kvstore.rank), 2, save_optimizer_states=True)
+        for epoch in (1, 2):
+            module.save_checkpoint('%s/%d' % (directory, kvstore.rank), epoch,
+                                   save_optimizer_states=True)
     return weights_of(module), len(caught)
 
 
@@ -256,23 +217,32 @@ def compressing_kvstore(kvstore):
     return error_of(bound, problem, kvstore, problem.iterator(4))
 
 
-def main():
-    scenario, directory = sys.argv[1:]
-    directory = Path(directory)
-    arguments = pickle.loads((directory / 'arguments').read_bytes())
-    kvstore = mx.kv.create(arguments.pop('kind', 'dist_sync'))
-    function, = (vars(module)[scenario] for module in (
-        sys.modules[__name__], gluon_workers) if scenario in vars(module))
-    result = function(kvstore, **arguments)
-    (directory / ('result-%d' % kvstore.rank)).write_bytes(pickle.dumps(result))
-    kvstore._barrier()
+def main(directory):
+    kind, checks = pickle.loads((directory / 'checks').read_bytes())
+    results, scenarios = {}, globals().copy()
+    if kind == 'horovod':
+        import horovod_workers  # noqa: PLC0415
+
+        results['before init'] = horovod_workers.before_init()
+        kvstore = horovod_workers.begin()
+        scenarios.update(vars(horovod_workers))
+    else:
+        kvstore = mx.kv.create(kind)
+    for name, scenario, arguments in checks:
+        print('checks', name, flush=True)
+        kvstore._barrier()
+        results[name] = scenarios[scenario](kvstore, **arguments)
+    (directory / ('result-%d' % kvstore.rank)).write_bytes(pickle.dumps(results))
+    if kind != 'horovod':
+        kvstore._barrier()
 
 
 if __name__ == '__main__':
+    faulthandler.enable()
     warnings.simplefilter('error', UserWarning)
     warnings.filterwarnings('ignore', 'Parameters already initialized')
     try:
-        main()
+        main(Path(sys.argv[1]))
     except BaseException:
         # An ordinary exit would wait for the other workers.
         traceback.print_exc()

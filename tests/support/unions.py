@@ -1,0 +1,80 @@
+"""What several workers must come to, in float64: as one process with the rows of all."""
+
+import numpy as np
+
+from oracle import batches_of, train_on_union
+from problems import assert_close
+
+
+def assert_alike(of_ranks):
+    """Check that all ranks have the same weights, to the bit."""
+    for weights in of_ranks[1:]:
+        for name, value in of_ranks[0].items():
+            np.testing.assert_array_equal(weights[name], value, err_msg=name)
+
+
+def full_gradient(problem, weights, batch_size):
+    """Compute the float64 full gradient over all rows, in the units of a worker's batch."""
+    weights = {name: value.astype(np.float64) for name, value in weights.items()}
+    rows = len(problem.features)
+    return {name: batch_size / rows * value for name, value in problem.network(
+        weights, problem.features, problem.targets).items()}
+
+
+def norm_of(problem, weights, wd=0.):
+    """Return the largest component of the gradient of the mean objective over all rows."""
+    return max(np.abs(value + wd * weights[name] * name.endswith('weight')).max()
+               for name, value in full_gradient(problem, weights, 1).items())
+
+
+def batches_of_all(sizes, batch_size=8, filled_up=True):
+    """Return the rows of each step of all workers in an epoch, the last ones as Module has them."""
+    shards = [begin + np.array(batches_of(size, batch_size))
+              for begin, size in zip(np.cumsum([0, *sizes]), sizes)]
+    if not filled_up:
+        shards = [[rows[rows >= batches[0][0] + batch_size * number]
+                   for number, rows in enumerate(batches)] for batches in shards]
+    return [np.concatenate(batches) for batches in zip(*shards)]
+
+
+def assert_module(results, problem, sizes, batch_size=8, alpha=1, wd=0., **given):
+    """Check five epochs of `fit` with two from a snapshot to the next; return the weights."""
+    at_snapshot, expected = (train_on_union(problem, sizes, batch_size, epochs, 2, alpha=alpha,
+                                            wd=wd, **given) for epochs in (4, 5))
+    for result in results:
+        assert_close(result['weights'], expected)
+        if alpha and 'proximal' not in given:
+            np.testing.assert_allclose(result['norm'], norm_of(problem, at_snapshot, wd), rtol=1e-5)
+    assert len({result['norm'] for result in results}) == 1
+    return expected
+
+
+def assert_blocks(results, problem, sizes, settings):
+    """Check four epochs of `fit_gluon`."""
+    svrg = problem.svrg(8 * len(sizes), **settings)
+    for epoch in range(4):
+        if epoch % 2 == 0:
+            svrg.take_snapshot()
+        for rows in batches_of_all(sizes, filled_up=False):
+            svrg.step(rows)
+    for result in results:
+        assert_close(result['weights'], svrg.weights)
+
+
+def assert_rule(results, twin, sizes, epochs, update_freq):
+    """Check a training with 'svrg_lbfgs', which ends with a snapshot."""
+    twin.fit(epochs, update_freq, batches_of_all(sizes))
+    for result in results:
+        assert_close(result['weights'], twin.weights)
+    assert_alike([result['weights'] for result in results])
+    assert len({result['rate'] for result in results}) == 1
+
+
+def assert_converged(results, problem, wd, tol):
+    """Check that all have ended at the same snapshot, where the gradient over all rows is small."""
+    assert len({(result['norm'], result['epochs']) for result in results}) == 1
+    for result in results:
+        assert result['has_converged'] and 0 < result['epochs'] < 200
+        assert result['norm'] <= tol
+        assert abs(norm_of(problem, result['weights'], wd) - result['norm']) < 1e-5
+    assert_alike([result['weights'] for result in results])
