@@ -2,8 +2,6 @@
 
 import ast
 import builtins
-import os
-import subprocess
 import sys
 import sysconfig
 import textwrap
@@ -14,7 +12,7 @@ import numpy as np
 import pytest
 
 import svrg_optimization
-from processes import LIGHT
+from processes import printed_by, run_python
 from svrg_optimization.mxnet_repair.finder import SWITCH
 
 NUMPY = tuple(map(int, np.__version__.split('.')[:2]))
@@ -24,17 +22,9 @@ needed = pytest.mark.skipif(
 pytestmark = pytest.mark.process
 
 
-def python(code, *options, **environment):
-    """Run code in a Python of its own."""
-    return subprocess.run([sys.executable, *options, '-c', textwrap.dedent(code)], check=False,
-                          env={**os.environ, 'PYTHONPATH': LIGHT, **environment},
-                          capture_output=True, text=True)
-
-
-def output_of(code, *options, **environment):
-    result = python(code, *options, **environment)
-    assert result.returncode == 0, result.stderr
-    return result.stdout.strip()
+def output_of(code, *options, **given):
+    """Run code in a Python of its own; return what it printed."""
+    return printed_by(*options, '-c', textwrap.dedent(code), **given).strip()
 
 
 FORGET_OURS = '''
@@ -163,7 +153,7 @@ def test_numpy_stays_as_it_is(imports):
         print([name for module, names in zip(modules, added) for name in names
                if module.__name__ + '.' + name not in sys.modules])
         print(before[1:] == (numpy.__version__, numpy.any))''' % imports,
-                     PYTHONPATH='') == '[]\nTrue'
+                     paths=()) == '[]\nTrue'
 
 
 @needed
@@ -178,7 +168,7 @@ def test_mxnet_can_be_imported_without_a_warning_unless_that_is_switched_off(
     """Also where its files are compiled."""
     assert output_of('%s; print(mxnet.nd.ones((1,)).asscalar())' % imports, '-W', 'error',
                      PYTHONPYCACHEPREFIX=str(tmp_path)) == '1.0'
-    result = python(imports, **{SWITCH: '0'})
+    result = run_python('-c', imports, **{SWITCH: '0'})
     assert result.returncode == 1
     assert any(line.startswith(switched_off) for line in result.stderr.splitlines())
 
@@ -195,7 +185,7 @@ def test_the_pth_file_is_silent_where_the_package_is_gone():
     # What Python 3.15 reads in its place calls the same.
     module, _, function = pth.with_suffix('.start').read_text().strip().partition(':')
     assert 'import %s' % module in line and '.%s()' % function in line
-    result = python('''
+    result = run_python('-c', '''
 import os, sys
 sys.modules['svrg_optimization'] = None
 del sys.meta_path[0]

@@ -2,10 +2,10 @@
 
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+
+from processes import ROOT, run_python
 
 SCRIPT = '''
 import multiprocessing
@@ -23,8 +23,7 @@ print(multiprocessing.get_start_method())
 def test_data_loader_without_main_guard_takes_ndarrays_and_lambdas(tmp_path):
     script = tmp_path / 'script.py'
     script.write_text(SCRIPT)
-    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True,
-                            check=False, timeout=60)
+    result = run_python(script)
     assert (result.returncode, result.stderr) == (0, '')
     assert result.stdout == '[[[1.0, 1.0], [2.0, 2.0]], [[3.0, 3.0], [4.0, 4.0]]]\nforkserver\n'
 
@@ -33,7 +32,7 @@ def make(python, *options):
     """Run ``make demo`` with a Python; nothing that was said to a make around the tests counts."""
     python.chmod(0o755)
     return subprocess.run(
-        ['make', *options, 'demo', 'PYTHON=%s' % python], cwd=Path(__file__).parents[2], text=True,
+        ['make', *options, 'demo', 'PYTHON=%s' % python], cwd=ROOT, text=True,
         capture_output=True, check=False,
         env={name: value for name, value in os.environ.items() if not name.startswith('MAKE')})
 
@@ -67,4 +66,4 @@ def test_make_names_what_the_system_lacks_before_it_installs_anything(tmp_path, 
     assert made.returncode == 2 and 'Installing' not in made.stdout
     assert '    apt-get install --yes %s\n' % packages in made.stderr
     assert not (tmp_path / 'installs').exists()
-    assert not (Path(__file__).parents[2] / '.venv' / '3.97').exists()
+    assert not (ROOT / '.venv' / '3.97').exists()
