@@ -6,22 +6,21 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import mxnet as mx
 import numpy as np
 import pytest
 
 from mpi import AS_ROOT, MPIRUN, ROLE
+from pages import DOCS, blocks_of
 
-PAGE = Path(__file__).resolve().parents[2] / 'docs' / 'checkpoints.md'
+PAGE = DOCS / 'checkpoints.md'
 SAVED = re.compile(r'(?:model|net)-(\d{4})\.(?:params|states|svrg)')
 
 
 def in_cluster(script):
     """Return a script of the page with the lines that the page changes for a cluster."""
-    diff, = re.findall(r'^```diff\n(.*?)^```', PAGE.read_text(encoding='utf-8'),
-                       re.MULTILINE | re.DOTALL)
+    diff, = blocks_of(PAGE, 'diff')
     lines, at = script.splitlines(), 0
     for mark, line in ((line[0], line[1:]) for line in diff.splitlines()):
         if mark == '+':
@@ -37,8 +36,8 @@ def in_cluster(script):
 
 def blocks_before(call):
     """Return the page's blocks of Python that define what this call begins to use."""
-    return [re.split(r'^%s\(\d' % call, block, flags=re.MULTILINE)[0] for block in re.findall(
-        r'^```python\n(.*?)^```', PAGE.read_text(encoding='utf-8'), re.MULTILINE | re.DOTALL)]
+    return [re.split(r'^%s\(\d' % call, block, flags=re.MULTILINE)[0]
+            for block in blocks_of(PAGE)]
 
 
 def write_script(path, *blocks, call):

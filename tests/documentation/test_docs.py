@@ -4,10 +4,10 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from pages import DOCS, ROOT, text_of
 from svrg_optimization import (
     LinearDecay,
     SVRGBucketingModule,
@@ -17,17 +17,11 @@ from svrg_optimization import (
 )
 from svrg_optimization.gluon import SnapshotHandler, SVRGBatchProcessor
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCS = ROOT / 'docs'
 PAGES = [ROOT / 'README.md', *sorted(DOCS.glob('*.md'))]
 OTHERS = [ROOT / 'CONTRIBUTING.md', ROOT / 'SECURITY.md', ROOT / 'examples' / 'README.md']
 FENCE = re.compile(r'^```.*?^```', re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r'^```python\n(.*?)^```(?:\n\n```text\n(.*?)^```)?', re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r'-?\d+\.?\d*(?:e[+-]\d+)?')
-
-
-def text_of(page):
-    return page.read_text(encoding='utf-8')
 
 
 def blocks_of(page):

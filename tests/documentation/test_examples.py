@@ -204,18 +204,16 @@ def test_the_notebook_says_what_its_committed_outputs_say(tmp_path, monkeypatch)
         assert float(line.split()[8]) < 1e-10
 
 
-@pytest.mark.parametrize('arguments, epochs, passes, excess', [
-    (['--rates', '0.3', '4', '--passes', '30'], 10, 30, 1e-5),
-    (['--rates', '0.3', '--passes', '150'], 40, 150, 1e-10)])
-def test_the_demo_shows_that_svrg_beats_sgd(tmp_path, arguments, epochs, passes, excess):
-    printed, _ = run('svrg_vs_sgd', *arguments, '--output', tmp_path / 'picture.png')
+def test_the_demo_shows_that_svrg_beats_sgd(tmp_path):
+    printed, _ = run('svrg_vs_sgd', '--rates', 0.3, 4, '--passes', 50, '--output',
+                     tmp_path / 'picture.png')
     table = [line for line in printed if line.endswith(' s')][-5:]
     readme = (EXAMPLES.parent / 'README.md').read_text(encoding='utf-8')
     assert [line.split('  ')[0] for line in table] == re.findall(r'(?m)^([Ss].*?)  .* s$', readme)
     assert all(abs(float(line.split()[-3])) < 1e-8 for line in table[3:])
     found = [[float(number) for number in line.split()[-5:-2]] for line in table[:3]]
-    assert found[0][0] <= epochs and found[0][1] <= passes
-    assert found[0][2] < excess and found[0][2] * 50 < found[2][2]
+    assert found[0][0] <= 10 and found[0][1] <= 50
+    assert found[0][2] < 1e-10 and found[0][2] * 50 < found[2][2]
     assert (tmp_path / 'picture.png').read_bytes().startswith(b'\x89PNG')
 
 

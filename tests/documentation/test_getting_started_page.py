@@ -2,23 +2,20 @@
 
 import re
 import warnings
-from pathlib import Path
 
-import mxnet as mx
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 from sklearn.linear_model import LogisticRegression
 
-from svrg_optimization import SVRGModule
+from linear_models import Problem, by_module
+from pages import DOCS, text_of
 from svrg_optimization.proximal import L1
-
-PAGE = Path(__file__).resolve().parents[2] / 'docs' / 'getting-started.md'
 
 
 def scaled(rows, new_rows):
     """Return both as the lines of the page scale them."""
-    lines = re.search(r'^mean, deviation = .*?(?=^print)', PAGE.read_text(encoding='utf-8'),
+    lines = re.search(r'^mean, deviation = .*?(?=^print)', text_of(DOCS / 'getting-started.md'),
                       re.MULTILINE | re.DOTALL)[0]
     namespace = {'rows': rows, 'new_rows': new_rows}
     exec(lines, namespace)
@@ -37,20 +34,9 @@ def test_constant_columns_become_zero_and_others_have_variance_one(dtype, consta
     np.testing.assert_allclose(first[:, 1].std(), 1, rtol=1e-5)
 
 
-def train(rows, labels, optimizer, params, **options):
-    scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
-    module = SVRGModule(mx.sym.SoftmaxOutput(scores, name='softmax'), update_freq=2, **options)
-    module.fit(mx.io.NDArrayIter(rows, labels, 32, shuffle=True), num_epoch=1000, eval_metric=[],
-               optimizer=optimizer, optimizer_params=params)
-    weights = module.get_params()[0]
-    return weights['fc_weight'], weights['fc_bias']
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize('penalty', ['l1', 'l2'])
 def test_it_reaches_the_optimum_of_scikit_learn_on_other_data(penalty):
-    np.random.seed(0)
-    mx.random.seed(0)
     rows, kinds = load_wine(return_X_y=True)
     rows, _ = scaled(rows, rows)
     strength, l1 = 1 / len(rows), penalty == 'l1'
@@ -66,8 +52,6 @@ def test_it_reaches_the_optimum_of_scikit_learn_on_other_data(penalty):
         warnings.filterwarnings('ignore', 'Inconsistent values: penalty')
         theirs = LogisticRegression(tol=1e-10, max_iter=100000, **(
             {'penalty': 'l1', 'solver': 'saga'} if l1 else {})).fit(rows.astype('float64'), kinds)
-    weight, bias = (value.asnumpy().astype('float64') for value in train(
-        rows, kinds.astype('float32'), 'svrg_lbfgs',
-        {} if l1 else {'wd': strength},
-        tol=3e-6, **({'proximal': L1(strength)} if l1 else {})))
-    assert objective(weight, bias) - objective(theirs.coef_, theirs.intercept_) < 1e-6
+    problem = Problem('softmax', rows, kinds, 0 if l1 else strength, batch=32, shuffle=True)
+    found = by_module(problem, 1000, 3e-6, proximal=L1(strength) if l1 else None)
+    assert objective(found.weight, found.bias) - objective(theirs.coef_, theirs.intercept_) < 1e-6

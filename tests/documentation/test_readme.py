@@ -1,19 +1,18 @@
 """The script of the README does what it says, and pages have the benchmarks' tables."""
 
-import re
 import runpy
-from pathlib import Path
 
 import numpy as np
 
-README = Path(__file__).resolve().parents[2] / 'README.md'
+from pages import DOCS, ROOT, blocks_of, text_of
+
+README = ROOT / 'README.md'
 
 
 def test_the_quick_start_comes_to_the_optimum_of_scikit_learn(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace = {}
-    for script in re.findall(r'^```python\n(.*?)^```', README.read_text(encoding='utf-8'),
-                             re.MULTILINE | re.DOTALL):
+    for script in blocks_of(README):
         exec(compile(script, str(README), 'exec'), namespace)
     features, model, (weights, _) = (namespace['features'][:1600], namespace['model'],
                                      namespace['module'].get_params())
@@ -24,18 +23,17 @@ def test_the_quick_start_comes_to_the_optimum_of_scikit_learn(tmp_path, monkeypa
 
 
 def test_the_readme_is_short():
-    assert len(README.read_text(encoding='utf-8').split()) <= 700
+    assert len(text_of(README).split()) <= 700
 
 
 def test_pages_have_the_tables_that_the_benchmarks_wrote():
-    docs = README.parent / 'docs'
-    copying = runpy.run_path(str(README.parent / 'examples' / 'benchmarks' / 'copy_tables.py'))
+    copying = runpy.run_path(str(ROOT / 'examples' / 'benchmarks' / 'copy_tables.py'))
     tables_of = copying['tables_of']
-    pages = {page.stem: page.read_text(encoding='utf-8') for page in docs.glob('*.md')}
+    pages = {page.stem: text_of(page) for page in DOCS.glob('*.md')}
     shown = {key: rows for page in pages.values() for key, (rows, _) in tables_of(page).items()}
     written = {}
-    for result in (docs / 'benchmarks').glob('*.md'):
-        text = result.read_text(encoding='utf-8')
+    for result in (DOCS / 'benchmarks').glob('*.md'):
+        text = text_of(result)
         tables = tables_of(text)
         assert len(tables) == len(copying['TABLE'].findall(text)) > 0
         written.update(tables)
@@ -45,7 +43,7 @@ def test_pages_have_the_tables_that_the_benchmarks_wrote():
         if result.with_suffix('.png').exists():
             assert any('benchmarks/%s.png' % result.stem in page for page in pages.values())
     assert {name for name, *_ in shown} <= {
-        result.stem for result in (docs / 'benchmarks').glob('*.md')}
+        result.stem for result in (DOCS / 'benchmarks').glob('*.md')}
     assert all(len(rows) > 3 for rows in shown.values())
     for page in pages.values():
         assert copying['with_tables'](page, written) == page
