@@ -188,7 +188,7 @@ def test_resumed_training_goes_on_with_counts_and_states(tmp_path, kind, environ
 
 def gluon(name, *values, **arguments):
     """Return a case of SVRGTrainer: the values that a message has, and arguments."""
-    return name, values, {'scenario': 'fit_gluon', 'problem': {**PROBLEM, 'features': 4},
+    return name, values, {'way': 'fit_gluon', 'problem': {**PROBLEM, 'features': 4},
                           **arguments}
 
 

@@ -107,31 +107,22 @@ def test_a_resumed_job_ends_as_an_undisturbed_one(tmp_path, rank, options, given
 
 
 @pytest.mark.cluster
-@pytest.mark.slow
 @pytest.mark.usefixtures('signals_are_heard')
-@pytest.mark.parametrize('number, status', [
-    (signal.SIGTERM, 1), (signal.SIGINT, 1), (signal.SIGKILL, -9)])
-def test_a_job_whose_launcher_gets_a_signal_ends(tmp_path, number, status):
+@pytest.mark.parametrize('number, status, seconds', [
+    (signal.SIGKILL, -9, 0), slow(signal.SIGKILL, -9, 0.1), slow(signal.SIGKILL, -9, 0.3),
+    slow(signal.SIGKILL, -9, None), slow(signal.SIGTERM, 1, None), slow(signal.SIGINT, 1, None)])
+def test_a_job_whose_launcher_gets_a_signal_ends(tmp_path, number, status, seconds):
+    """In an epoch, or before its processes have asked the kernel to end with it."""
     with run_job(tmp_path / 'model', epochs=1000) as running:
-        running.wait_for('Epoch.0. Time cost')
-        processes = running.processes().values()
-        running.send(number)
-        assert running.exit_status(15) == status
-        assert_ended(processes)
-
-
-@pytest.mark.cluster
-@pytest.mark.parametrize('seconds', [0, slow(0.1), slow(0.3)])
-def test_a_job_whose_launcher_is_killed_at_once_ends(tmp_path, seconds):
-    """The launcher is killed before its processes have asked the kernel to end with it."""
-    with run_job(tmp_path / 'model', epochs=1000) as running:
+        if seconds is None:
+            running.wait_for('Epoch.0. Time cost')
         deadline = time.monotonic() + 30
         while len(running.processes()) < 4:
             assert time.monotonic() < deadline, running.output
         processes = running.processes().values()
-        time.sleep(seconds)
-        running.send(signal.SIGKILL)
-        assert running.exit_status(15) == -9
+        time.sleep(seconds or 0)
+        running.send(number)
+        assert running.exit_status(15) == status
         try:
             assert_ended(processes)
         finally:

@@ -117,14 +117,14 @@ def rows_of_batch(batch):
     return {'w': batch.data[0].indices}
 
 
-def refused(kvstore, scenario='fit', unlike=(), **arguments):
+def refused(kvstore, way='fit', unlike=(), **arguments):
     """Return the message of the error of a training, and how many steps it took before.
 
     `unlike` has for arguments the value of each rank.
     """
     own = {name: values[kvstore.rank] for name, values in dict(unlike).items()}
     steps = []
-    return error_of(functools.partial(globals()[scenario], kvstore, steps=steps,
+    return error_of(functools.partial(globals()[way], kvstore, steps=steps,
                                       **{**arguments, **own})), len(steps)
 
 
