@@ -66,7 +66,7 @@ def test_a_cluster_trains_with_servers_of_another_python(tmp_path, other):
     sizes, sgd = [28, 29], {'learning_rate': 0.2, 'momentum': 0.9, 'wd': 0.01}
     given = {name: np.float64(value) for name, value in sgd.items()}
     results = run_workers('fit', tmp_path, 2, 2, python=other, problem=PROBLEM, sizes=sizes,
-                          batch_size=8, num_epoch=3, update_freq=2, optimizer=given)
+                          batch_size=8, num_epoch=3, update_freq=2, params=given)
     expected = train_on_union(Problem(**PROBLEM), sizes, 8, 3, 2, **sgd)
     for result in results:
         assert_close(result['weights'], expected)
