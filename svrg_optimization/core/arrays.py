@@ -21,6 +21,14 @@ def as_float32(numbers):
     return [float(np.float32(number)) for number in numbers]
 
 
+def precision_of(dtype):
+    """Return the relative precision of a dtype, as a number of Python.
+
+    In NumPy 2 a float32 times such a number is a float32, which soon overflows.
+    """
+    return float(np.finfo(dtype).eps)
+
+
 def with_dense_storage(array):
     """Return a dense copy of a row_sparse array, or the array itself."""
     return array.tostype('default') if is_row_sparse(array) else array

@@ -7,7 +7,7 @@ import numpy as np
 from mxnet import optimizer as opt
 
 from ..proximal import is_ours
-from .arrays import as_float32, dense
+from .arrays import as_float32, dense, precision_of
 
 
 class Point(NamedTuple):
@@ -153,7 +153,7 @@ class MeanGradient:
         """Return the name of the least precise dtype of the weights that are updated."""
         return max((np.dtype(dense(weights[name][0]).dtype).name
                     for name in self.updated(weights)),
-                   key=lambda name: np.finfo(name).eps, default='float64')
+                   key=precision_of, default='float64')
 
     def mapping(self, full_gradient, weights):
         """Map each parameter to G, or to its gradient mapping."""

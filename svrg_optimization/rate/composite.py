@@ -5,6 +5,7 @@ import math
 import mxnet as mx
 import numpy as np
 
+from ..core.arrays import precision_of
 from ..proximal import GroupLasso, is_ours
 from .metric import Metric
 from .regime import UNKNOWN, Regime
@@ -91,7 +92,7 @@ class Composite(Regime):
             after = (1 + math.sqrt(1 + 4 * momentum ** 2)) / 2
             ahead, momentum = at + (momentum - 1) / after * moved, after
             residuals.append(np.linalg.norm((before - at) * root))
-            if residuals[-1] <= max(_EXACT * residuals[0], np.finfo(float).eps * np.linalg.norm(
+            if residuals[-1] <= max(_EXACT * residuals[0], precision_of(float) * np.linalg.norm(
                     at * root)):
                 break
         joined = metric.arrays(metric.push(about.whiten(at)))

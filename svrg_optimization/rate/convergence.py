@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ..core.arrays import dense
+from ..core.arrays import dense, precision_of
 from ..core.result import Result
 from ..data.iterators import leaves_out_other_rows
 from .confirmation import Confirmation
@@ -184,7 +184,7 @@ class Way:
         self.distance = 0. if not length else (
             slowness * self.length / self.size if self.size else math.inf)
         first = svrg.training.first_result
-        self._look_at_tail(mean_gradient, np.finfo(dtype).eps, rule.regime.largest if rule else (
+        self._look_at_tail(mean_gradient, precision_of(dtype), rule.regime.largest if rule else (
             point.units * (first.objective if first and first.objective else math.nan)))
 
     def _look_at_tail(self, mean_gradient, precision, largest):

@@ -6,6 +6,7 @@ from typing import NamedTuple, Optional
 
 import numpy as np
 
+from ..core.arrays import precision_of
 from ..proximal import GroupLasso, is_ours
 
 # Columns up to which their covariances are used: with more the product takes too long.
@@ -153,7 +154,7 @@ class Block:
         spread = spread + about * outer(mean, mean)
         variances = np.diag(spread) if is_full else spread
         self.diagonal = variances + (1 - about) * mean * mean + decays[0]
-        least = _CONSTANT * np.finfo(dtype).eps * np.abs(self.mean)
+        least = _CONSTANT * precision_of(dtype) * np.abs(self.mean)
         varies = variances + decays[0] > least * least
         if is_full:
             spread = spread + decays[0] * np.eye(len(mean))
@@ -170,7 +171,7 @@ class Block:
             self.root = np.sqrt(np.where(varies, variances + decays[0], self.diagonal))
             self.root[self.root == 0] = 1.
             self.factor, self.lost = 1 / self.root, np.zeros((len(mean), 0))
-        hidden = ~varies & (variances > (np.finfo(float).eps * len(mean) * self.mean) ** 2)
+        hidden = ~varies & (variances > (precision_of(float) * len(mean) * self.mean) ** 2)
         for place in np.flatnonzero(hidden):
             column = np.zeros((len(mean), 1))
             column[place] = 1 / math.sqrt(variances[place])
@@ -397,7 +398,7 @@ class Metric:
                 *self._rows(block, gradient)) if part is not None])
             block.largest_gradient = max(block.largest_gradient, float(np.linalg.norm(numbers)))
             sums_up = block.largest_gradient > 0 and np.linalg.norm(numbers.sum(axis=0)) <= (
-                _INVARIANT * np.finfo(block.dtype).eps * block.largest_gradient)
+                _INVARIANT * precision_of(block.dtype) * block.largest_gradient)
             # With a decay of the bias alone, both are not separate.
             block.is_invariant = bool(sums_up and (is_first or block.is_invariant) and (
                 len(numbers) > 1 and (block.decays[0] or not sum(block.decays))))
@@ -438,7 +439,7 @@ class Metric:
     def rounding(self, weights, dtype):
         """Return what the outputs move by if each weight moves by its precision, about."""
         scales, arrays = self.diagonal(0.5), self.arrays(weights)
-        return np.finfo(dtype).eps * math.sqrt(sum(
+        return precision_of(dtype) * math.sqrt(sum(
             float(np.square(array * scales.get(name, 1.)).sum()) / self.roots[name] ** 2
             for name, array in arrays.items()))
 

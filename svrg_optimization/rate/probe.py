@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from ..core.arrays import precision_of
 from ..core.front_end import BatchesOfPass, joined_count
 from .regime import ROUNDING, Move
 
@@ -65,7 +66,7 @@ def probe(svrg, trained, regime, now, sample, workers):
             sample.draws_random_numbers = False
             there = point_of([sample.batch], metric.arrays(metric.push(way * (-size / length))))
             move = Move.between(metric, there, here)
-            rounding = ROUNDING * np.finfo(regime.dtype).eps * abs(here.objective)
+            rounding = ROUNDING * precision_of(regime.dtype) * abs(here.objective)
             *numbers, is_unlike = workers.allreduce_max([
                 *move.numbers(), first is None and move.is_past or not move.explains(
                     here.objective - there.objective, slack, rounding)])

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..core.arrays import precision_of
 from .secant_pairs import SecantPairs
 
 ROUNDING = 25  # times the precision, relative: differences that are noise
@@ -153,7 +154,7 @@ class Regime:
         After a failed one gamma gets no larger. Where the objective has fallen and the gradient
         has not changed, it grows.
         """
-        pairs, precision, changed = self.pairs, np.finfo(self.dtype).eps, math.sqrt(move.square)
+        pairs, precision, changed = self.pairs, precision_of(self.dtype), math.sqrt(move.square)
         flat = math.sqrt(precision * move.length) * changed
         is_flat = changed <= ROUNDING * precision * move.slope or abs(move.product) <= flat
         if is_flat and has_fallen and not has_failed:

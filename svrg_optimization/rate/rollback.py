@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..core.arrays import precision_of
 from .regime import ROUNDING, Move
 
 _FAR = 10  # times the largest objective: a rise after which nothing of H is right
@@ -112,11 +113,11 @@ def change(before, now, move, regime):
     size = max(abs(before.objective), abs(now.objective))
     if regime.has_noise and abs(difference) <= _CHANCE * regime.slowdown * size:
         return 0.
-    if abs(difference + penalty) <= ROUNDING * np.finfo(regime.dtype).eps * max(
+    if abs(difference + penalty) <= ROUNDING * precision_of(regime.dtype) * max(
             size, regime.largest):
         if regime.residual is not None:
             difference = (move.before + move.after) / 2 + penalty
-            is_rounding = abs(difference) <= ROUNDING * np.finfo(float).eps * abs(before.penalty)
+            is_rounding = abs(difference) <= ROUNDING * precision_of(float) * abs(before.penalty)
             return regime.residual(now) - regime.residual(before) if is_rounding else difference
         difference = min(max(difference, move.before), move.after)
     return difference + penalty

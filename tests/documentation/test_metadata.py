@@ -60,7 +60,9 @@ def test_a_wheel_has_nothing_of_an_earlier_build_and_starts_in_silence(metadata,
         result = subprocess.run(
             [sys.executable, '-S', '-c', 'import site, sys; site.addsitedir(sys.argv[1])',
              str(tmp_path / 'lib')], capture_output=True, text=True, check=True)
-        assert (result.stdout, result.stderr) == (printed, '')
+        assert result.stdout == printed
+        # What Python 3.15 says of a .start file is not ours.
+        assert not result.stderr or sys.version_info >= (3, 15) and not printed
         (tmp_path / 'lib' / 'svrg_optimization_start.py').unlink(missing_ok=True)
 
 

@@ -301,7 +301,7 @@ ROWS = {
     'load alpha': (load('model', 2, alpha=7), ValueError, 'alpha must be a number from 0 to 1'),
     'states of params': (load_states('model-0002.params'), pickle.UnpicklingError, 'load key'),
     'save epoch': (lambda module, _: module.save_checkpoint('model', '1'), TypeError,
-                   'a (real )?number is required, not str'),
+                   '(a (real )?number is required|requires a real number), not str'),
     'save prefix': (lambda module, _: module.save_checkpoint(None, 2), TypeError,
                     'PathLike'),
     'save uninitialized': (on(uninitialized, lambda module, _: module.save_checkpoint('new', 2)),

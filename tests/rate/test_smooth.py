@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from svrg_optimization.core.arrays import precision_of
 from svrg_optimization.rate.metric import Metric
 from svrg_optimization.rate.random import Random
 from svrg_optimization.rate.regime import Move, Regime
@@ -67,6 +68,15 @@ def test_a_move_that_tells_nothing_is_not_learned(s, y, rounding):
     regime = learned(move_of([0, 1, 0]))
     with np.errstate(invalid='ignore'):
         regime.learn(move_of(s, y), rounding)
+    assert regime.pairs.gamma == pytest.approx(0.5) and len(regime.pairs) == 1
+
+
+@pytest.mark.parametrize('size', [1e-30, 1., 1e30])
+def test_moves_of_any_size_are_learned(size):
+    """In NumPy 2 the precision of float32 must not make float32 of what it is multiplied by."""
+    assert type(precision_of('float32')) is float
+    regime = Regime(METRIC, 'float32')
+    regime.learn(move_of([0, size, 0]))
     assert regime.pairs.gamma == pytest.approx(0.5) and len(regime.pairs) == 1
 
 
