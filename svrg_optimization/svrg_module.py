@@ -333,9 +333,9 @@ class SVRGModule(Module):
                 svrg.snapshot = shared.snapshot if shared else snapshot
                 self._has_our_formula = SVRGModule._svrg_grads_update_rule is getattr(
                     self._svrg_grads_update_rule, '__func__', None)
-                state = self._waiting.pop('svrg', None)
-                if state:
-                    svrg.load_state(state)
+                if self._waiting.get('svrg'):
+                    svrg.load_state(self._waiting['svrg'])
+                self._waiting.pop('svrg', None)  # only now: a Ctrl-C would have lost it
                 svrg.drop_snapshot_without(executor_group.gradients(self))
         except BaseException:
             self._symbol, svrg.snapshot = self._masks.symbol, snapshot

@@ -70,10 +70,17 @@ def roll_back(svrg, before, trained):
 
     Stored batches stay; their gradients are of another snapshot, and no step takes them.
     """
-    svrg.snapshot.replace(None)  # until it is whole again
-    svrg.reference.set_values(before.weights)
-    trained.go_to(before.weights)
-    svrg.snapshot.replace(before.full_gradient)
+    def go():
+        svrg.snapshot.replace(None)  # until it is whole again
+        svrg.reference.set_values(before.weights)
+        trained.go_to(before.weights)
+        svrg.snapshot.replace(before.full_gradient)
+
+    try:
+        go()
+    except BaseException:  # a Ctrl-C in the middle
+        go()
+        raise
 
 
 def change(before, now, move, regime):

@@ -99,15 +99,22 @@ class SnapshotRule(LRScheduler):
             far, = workers.allreduce_max([float(way is not None and math.inf > way.length > max(
                 way.rounding / 2, _NEAR * (svrg.settings.tol or 0.) * way.size))])
             a_pass = a_pass.again() if far else None
-            if a_pass is None or not self._jump(svrg, trained, way.point.weights, reach):
+            if a_pass is None:
                 break
-            if not self._take(svrg, trained, a_pass, workers, has_jumped=True):
-                reach = 1.
-            else:  # once more, half as far
-                reach = 0.5 if reach == 1. else 0.
+            begin = PreviousSnapshot(svrg)
+            try:
+                if not self._jump(svrg, trained, way.point.weights, reach):
+                    break
+                is_undone = self._take(svrg, trained, a_pass, workers, begin)
+            except BaseException:  # nobody has seen whether the jump lowers the objective
+                roll_back(svrg, begin, trained)
+                self.forget_history()
+                raise
+            # Once more, half as far, or as far as the new way.
+            reach = 1. if not is_undone else 0.5 if reach == 1. else 0.
         return rolls_back
 
-    def _take(self, svrg, trained, a_pass, workers, has_jumped=False):
+    def _take(self, svrg, trained, a_pass, workers, begin_of_jump=None):
         mean_gradient, weights = trained.mean_gradient(), svrg.reference.values_of(trained.model)
         negative = {name: value for name, value in mean_gradient.multipliers.items() if value < 0}
         if negative:
@@ -121,7 +128,9 @@ class SnapshotRule(LRScheduler):
             and bool(svrg.reference.noise_sources()))])
         moments = InputMoments(svrg.reference, a_pass) if is_fresh else None
         sample = SampledBatch(a_pass, svrg.snapshot.num_taken, moments)
-        before = PreviousSnapshot(svrg) if svrg.snapshot.is_active else None
+        before, has_jumped = begin_of_jump, begin_of_jump is not None
+        if before is None and svrg.snapshot.is_active:
+            before = PreviousSnapshot(svrg)
         former = svrg.snapshot.full_gradient
         try:
             svrg.take_snapshot(trained.model, sample, workers, may_be_undone=(
