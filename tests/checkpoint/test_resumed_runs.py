@@ -148,6 +148,22 @@ def test_what_a_snapshot_knows_goes_on(prefix):
     assert resumed.result.distance == pytest.approx(module.result.distance, rel=1e-6)
 
 
+def test_what_a_found_rate_has_learned_goes_on(prefix):
+    """Also what an easy problem leaves as it is at the beginning."""
+    module = PROBLEM.fit(PROBLEM.module(1), 4, optimizer='svrg_lbfgs')
+    regime = module._optimizer.lr_scheduler.regime
+    regime.slowdown, regime.jumps = 4., regime.jumps + 1
+    module.save_checkpoint(prefix, 4, save_optimizer_states=True)
+    resumed = bound(load(prefix, 4), PROBLEM)
+    resumed.init_optimizer(optimizer='svrg_lbfgs')
+    found = resumed._optimizer.lr_scheduler.regime
+    for before, after in ((regime, found), (regime.pairs, found.pairs), (regime.ways, found.ways)):
+        for name, value in vars(before).items():
+            if isinstance(value, (bool, int, float, str)):
+                assert vars(after)[name] == value, name
+    assert regime.largest and np.isfinite(regime.ways.expected)
+
+
 @pytest.mark.parametrize('loads, given, expected', [
     (True, {}, 13), (False, {}, 1), (True, {'begin_num_update': 100}, 101),
     (True, {'begin_num_update': 0}, 1),

@@ -56,6 +56,7 @@ def test_a_resumed_run_is_bit_identical(
     again.load_parameters(str(path) + '.params', ctx=contexts)
     resumed.load_states(path)
     assert resumed.learning_rate == rate
+    assert resumed._reference.noise_sources() == ['Dropout']
     np.testing.assert_equal(go_on(again, resumed), expected)
 
 

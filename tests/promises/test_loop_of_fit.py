@@ -244,10 +244,12 @@ def test_what_a_second_fit_ignores_is_named(second, ignored):
     problem = Problem()
     module = problem.module()
     problem.fit(module, 1, optimizer_params={'learning_rate': 0.1, 'wd': 0.25})
+    optimizer = module._optimizer
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter('always')
         module.fit(problem.iterator(), eval_metric=[], num_epoch=1, **second)
     told = [str(each.message) for each in told]
+    assert module._optimizer is optimizer
     assert len(told) == (ignored is not None) and all(re.match(ignored, each) for each in told)
 
 
