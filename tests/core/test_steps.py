@@ -14,15 +14,6 @@ from svrg_optimization import SVRGModule
 from svrg_optimization.module import executor_group
 
 
-def test_steps_before_the_first_snapshot_are_plain(training):
-    with pytest.warns(UserWarning, match='without a snapshot'):
-        training.epoch()
-    training.check()
-    training.snapshot()
-    training.epoch()
-    training.check()
-
-
 def test_evaluation_in_between_changes_nothing(training):
     training.snapshot()
     other = Problem('perceptron', rows=21, seed=1)
@@ -229,22 +220,6 @@ def test_parameters_without_gradients_stay(context, settings, grad_req):
     expected = problem.svrg(fixed=('hidden_bias',)).fit(4, 1)
     problem.assert_weights(module, expected)
     assert set(module._param_dict[0]) == set(expected) - {'hidden_bias'}
-
-
-@pytest.mark.parametrize('rate', [float('nan'), float('inf'), np.float32('nan')])
-def test_a_learning_rate_that_is_not_finite_is_refused(training, rate):
-    """Found where it is set, not in the middle of a step."""
-    training.snapshot()
-    with pytest.raises(ValueError, match='learning_rate must be a finite number, not'):
-        Problem().bound().init_optimizer(optimizer_params={'learning_rate': rate})
-    training.module.forward_backward(training.problem.batch(10))
-    for change in (training.module._optimizer.set_learning_rate,
-                   lambda value: setattr(training.module._optimizer, 'lr', value)):
-        with pytest.raises(ValueError, match='learning_rate must be a finite number, not'):
-            change(rate)
-    training.module.update()
-    training.svrg.step(np.arange(10))
-    training.check()
 
 
 @pytest.mark.parametrize('last_batch_handle', ['pad', 'discard', 'roll_over'])
