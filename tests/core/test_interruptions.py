@@ -12,6 +12,7 @@ from blocks import Blocks
 from full_gradients import persistent
 from held_batches import SETTINGS, assert_svrg
 from interruption import Interruption, places
+from pairs import in_pairs
 from problems import TWO_DEVICES, Problem
 from sequences import Sequences
 from stepping import Training
@@ -20,28 +21,24 @@ from svrg_optimization import SVRGModule
 PLACES = [(mx.cpu(), None), (TWO_DEVICES, 'local')]
 
 
-class Breaking(mx.io.NDArrayIter):
-    """Do something in the place of a batch, once."""
+def fail(error):
+    if error is KeyboardInterrupt:
+        signal.raise_signal(signal.SIGINT)
+    raise error('now')
 
-    def __init__(self, problem, breaks_at=None, breaks=None):
+
+class Breaking(mx.io.NDArrayIter):
+    """Fail in the place of a batch, once."""
+
+    def __init__(self, problem, breaks_at, error):
         super().__init__(problem.features, problem.targets, 10, label_name='label')
-        self.breaks_at, self.breaks = breaks_at, breaks
+        self.breaks_at, self.error = breaks_at, error
 
     def next(self):
-        if self.breaks_at is not None and self.cursor // 10 + 1 == self.breaks_at:
+        if self.cursor // 10 + 1 == self.breaks_at:
             self.breaks_at = None
-            self.breaks()
+            fail(self.error)
         return super().next()
-
-
-def raises(error):
-    def breaks():
-        raise error('now')
-    return breaks
-
-
-def control_c():
-    signal.raise_signal(signal.SIGINT)
 
 
 def infinite(problem):
@@ -54,14 +51,14 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures('signals_are_heard')
-@pytest.mark.parametrize('error, bad', [
-    *((error, lambda problem, error=error, at=at: Breaking(problem, at, raises(error)))
-      for error in (SystemExit, MemoryError, ValueError) for at in (0, 1, 3)),
-    *((KeyboardInterrupt, lambda problem, at=at: Breaking(problem, at, control_c))
-      for at in (0, 1, 3)),
-    (ValueError, lambda problem: Data()), (FloatingPointError, infinite)])
-@pytest.mark.parametrize('context, kvstore', PLACES)
-@pytest.mark.parametrize('stored', [False, True])
+@in_pairs({
+    'error, bad': [
+        *((error, lambda problem, error=error, at=at: Breaking(problem, at, error))
+          for error in (SystemExit, MemoryError, ValueError, KeyboardInterrupt)
+          for at in (0, 1, 3)),
+        (ValueError, lambda problem: Data()), (FloatingPointError, infinite)],
+    'context, kvstore': PLACES,
+    'stored': [False, True]})
 def test_a_pass_that_fails_leaves_the_snapshot_whole(monkeypatch, error, bad, context, kvstore,
                                                      stored):
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', '0')  # state_of looks at the module's updater
@@ -180,9 +177,7 @@ class Broken(mx.lr_scheduler.LRScheduler):
 
     def __call__(self, num_update):
         if num_update == self.fails_at:
-            if self.error is KeyboardInterrupt:
-                control_c()
-            raise self.error('the schedule')
+            fail(self.error)
         return 0.1
 
 

@@ -128,7 +128,7 @@ def training_on_batches_of_changing_sizes(make):
         module = bound(make, symbol, context=context, binds={
             'grad_req': grad_req, 'inputs_need_grad': grad_req == 'write'})
         module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'momentum': 0.5})
-        for size in rng.choice([4, 6, 10, 14], 40):
+        for size in rng.choice([4, 6, 10, 14], 24):
             batch = mx.io.DataBatch([mx.nd.array(rng.normal(size=(size, 6)))],
                                     [mx.nd.array(rng.randint(3, size=size))])
             if rng.rand() < 0.2:
