@@ -83,16 +83,14 @@ def unbound(problem):
     return problem.module(1)
 
 
-def uninitialized(problem):
+def uninitialized(problem, **kwargs):
     module = problem.module(1)
-    module.bind(problem.iterator().provide_data, problem.iterator().provide_label)
+    module.bind(problem.iterator().provide_data, problem.iterator().provide_label, **kwargs)
     return module
 
 
 def for_inference(problem):
-    module = problem.module(1)
-    data = problem.iterator()
-    module.bind(data.provide_data, data.provide_label, for_training=False)
+    module = uninitialized(problem, for_training=False)
     module.init_params()
     return module
 
