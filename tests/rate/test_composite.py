@@ -146,21 +146,16 @@ def test_the_residual_is_the_length_of_a_proximal_step(kind, axis):
     assert model.regime.residual(point_of(minimum, slope)) < 1e-5
 
 
-def test_steps_of_an_operator_are_divided_by_the_diagonal():
-    metric = metric_at(INPUTS)
+@pytest.mark.parametrize('operator, diagonal', [
+    (L1(1.), np.square(INPUTS).mean(axis=0)), (GroupLasso(1., 1), np.square(INPUTS).mean(axis=0)),
+    (GroupLasso(1., 0), np.square(INPUTS).mean()), (Cap(1.), 1)])
+def test_steps_of_an_operator_are_divided_by_the_diagonal(operator, diagonal):
     like = mx.nd.zeros((OUTPUTS, COLUMNS))
-    expected = 0.25 / np.square(INPUTS).mean(axis=0)
-    for operator in L1(1.), GroupLasso(1., 1):
-        regime = Composite(metric, 'float32', {'weight': operator})
-        for _ in range(2):
-            np.testing.assert_allclose(regime.step_size('weight', 0.25, like).asnumpy(),
-                                       [expected] * OUTPUTS, rtol=1e-6)
-        assert regime.step_size('other', 0.25, like) == 0.25
-    regime = Composite(metric, 'float32', {'weight': GroupLasso(1., 0)})
-    np.testing.assert_allclose(
-        regime.step_size('weight', 0.25, like).asnumpy(),
-        0.25 / np.square(INPUTS).mean(), rtol=1e-6)
-    assert Composite(metric, 'float32', {'weight': Cap(1.)}).step_size('weight', 0.25, like) == 0.25
+    regime = Composite(metric_at(INPUTS), 'float32', {'weight': operator})
+    for _ in range(2):
+        found = like + regime.step_size('weight', 0.25, like)
+        np.testing.assert_allclose(found.asnumpy(), like.asnumpy() + 0.25 / diagonal, rtol=1e-6)
+    assert regime.step_size('other', 0.25, like) == 0.25
 
 
 def test_before_gamma_is_known_there_is_no_way():
