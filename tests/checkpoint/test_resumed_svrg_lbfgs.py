@@ -1,5 +1,7 @@
 """Runs with a found rate that are resumed at any epoch end on the bits of unbroken ones."""
 
+import dataclasses
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ ROWS = RNG.normal(size=(60, 6)).astype('float32') * np.logspace(0, 1.5, 6, dtype
 LABELS = (ROWS @ RNG.normal(size=6) + RNG.logistic(size=60) > 0).astype('float32')
 ROWS[:2] *= 40  # so that it goes back sometimes
 PROBLEM = Problem('logistic', ROWS, LABELS, 1e-3, batch=10)
+SPARSE = dataclasses.replace(PROBLEM, stype='csr', dot=True, weight_stype='row_sparse')
 EPOCHS = 8
 
 
@@ -30,8 +33,8 @@ def fit(module, begin, end, problem=PROBLEM, **kwargs):
     return [value.asnumpy() for value in module.get_params()[0].values()]
 
 
-def new_module(contexts=mx.cpu(), proximal=None):
-    return SVRGModule(PROBLEM.symbol(), label_names=('label',), update_freq=1, context=contexts,
+def new_module(contexts=mx.cpu(), proximal=None, problem=PROBLEM):
+    return SVRGModule(problem.symbol(), label_names=('label',), update_freq=1, context=contexts,
                       proximal=proximal)
 
 
@@ -39,21 +42,23 @@ def too_large(module):
     return lambda param: make_too_large(module._optimizer.lr_scheduler, param.epoch, param.nbatch)
 
 
-@pytest.mark.parametrize('contexts, proximal', [
-    (mx.cpu(), None), ([mx.cpu(0), mx.cpu(1)], L1(0.03)),
-    pytest.param([mx.cpu(0), mx.cpu(1)], None, marks=pytest.mark.slow)])
-def test_module_resumed_after_each_epoch(tmp_path, contexts, proximal):
+@pytest.mark.parametrize('problem, contexts, proximal', [
+    (PROBLEM, mx.cpu(), None), (PROBLEM, [mx.cpu(0), mx.cpu(1)], L1(0.03)),
+    pytest.param(PROBLEM, [mx.cpu(0), mx.cpu(1)], None, marks=pytest.mark.slow),
+    (SPARSE, mx.cpu(), L1(0.03))])  # there are no jumps
+def test_module_resumed_after_each_epoch(tmp_path, problem, contexts, proximal):
     prefix = str(tmp_path / 'model')
-    module, pairs = new_module(contexts, proximal), []
-    expected = fit(module, 0, EPOCHS, batch_end_callback=too_large(module), epoch_end_callback=[
-        mx.callback.module_checkpoint(module, prefix, 1, True),
-        lambda *_: pairs.append(len(module._optimizer.lr_scheduler.regime.pairs))])
+    module, pairs = new_module(contexts, proximal, problem), []
+    expected = fit(
+        module, 0, EPOCHS, problem, batch_end_callback=too_large(module), epoch_end_callback=[
+            mx.callback.module_checkpoint(module, prefix, 1, True),
+            lambda *_: pairs.append(len(module._optimizer.lr_scheduler.regime.pairs))])
     rule = module._optimizer.lr_scheduler
     assert (rule.num_rollbacks or proximal) and max(pairs) >= 2  # otherwise nothing is tested
     for stop in range(1, len(pairs)):
         resumed = SVRGModule.load(prefix, stop, True, label_names=('label',), context=contexts)
         np.testing.assert_equal(
-            fit(resumed, stop, EPOCHS, batch_end_callback=too_large(resumed)), expected)
+            fit(resumed, stop, EPOCHS, problem, batch_end_callback=too_large(resumed)), expected)
         other = resumed._optimizer.lr_scheduler
         assert (other.num_rollbacks, other.rate, other.gamma) == (
             rule.num_rollbacks, rule.rate, rule.gamma)
