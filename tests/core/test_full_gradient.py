@@ -54,8 +54,12 @@ def of_dtype(dtype):
                                              problem.targets, 10, label_name='label')
 
 
-def in_lists(handle):
-    return lambda problem: lists_of_batches(problem.iterator(last_batch_handle=handle))
+def twice(iterator):
+    return mx.io.ResizeIter(iterator, 8)
+
+
+def in_lists(handle, wrap=lambda iterator: iterator):
+    return lambda problem: lists_of_batches(wrap(problem.iterator(last_batch_handle=handle)))
 
 
 class Bare(ShortBatches):
@@ -79,7 +83,10 @@ class Bare(ShortBatches):
     (37, ShortBatches, [37, 37], {}), (37, Bare, [37], {}),
     *((40, of_dtype(dtype), [40], {}) for dtype in ('uint8', 'int32', 'float64')),
     *((rows, in_lists('pad'), [rows, rows], {'context': TWO_DEVICES}) for rows in (40, 37, 33)),
-    (37, in_lists('discard'), [30, 30], {'context': TWO_DEVICES})])
+    (37, in_lists('discard'), [30, 30], {'context': TWO_DEVICES}),
+    # A batch in the middle of a pass may be padded.
+    (37, handled('pad', twice), [37], {'context': TWO_DEVICES}),
+    (37, in_lists('pad', twice), [37], {'context': TWO_DEVICES})])
 def test_each_row_that_an_iterator_yields_counts_once(rows, make, passes, settings):
     problem = Problem(rows=rows)
     problem.features = np.round(4 * np.abs(problem.features))  # as uint8 has them

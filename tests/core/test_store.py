@@ -48,10 +48,6 @@ class BareIter(mx.io.NDArrayIter):
         return types.SimpleNamespace(data=batch.data, label=batch.label)
 
 
-def made(cls):
-    return lambda problem: cls(problem.features, problem.targets, 10, label_name='label')
-
-
 class PassesOn(SVRGModule):
     """An override that passes another iterator on."""
 
@@ -60,15 +56,16 @@ class PassesOn(SVRGModule):
         super().update_full_grads(mx.io.ResizeIter(train_data, 4, reset_internal=False))
 
 
-@pytest.mark.parametrize('problem, make, cls', [
-    (Problem(), made(ReusingIter), SVRGModule), (Problem(), made(BareIter), SVRGModule),
-    (Problem(), lambda problem: mx.io.PrefetchingIter(problem.iterator()), SVRGModule),
-    (Problem(), Problem.iterator, PassesOn),
-    (SparseProblem(rows=37), SparseProblem.iterator, SVRGModule)])
-def test_batches_of_any_iterator_are_held(runs, problem, make, cls):
+@pytest.mark.parametrize('problem, train_data, cls', [
+    (Problem(), Problem().iterator(cls=ReusingIter), SVRGModule),
+    (Problem(), Problem().iterator(cls=BareIter), SVRGModule),
+    (Problem(), mx.io.PrefetchingIter(Problem().iterator()), SVRGModule),
+    (Problem(), Problem().iterator(), PassesOn),
+    (SparseProblem(rows=37), SparseProblem(rows=37).iterator(), SVRGModule)])
+def test_batches_of_any_iterator_are_held(runs, problem, train_data, cls):
     module = cls(problem.symbol, label_names=('label',), update_freq=2,
                  store_snapshot_grads=10 ** 9)
-    assert_svrg(problem, module, 4, 2, sgd={'learning_rate': 0.1}, train_data=make(problem))
+    assert_svrg(problem, module, 4, 2, sgd={'learning_rate': 0.1}, train_data=train_data)
     assert not runs
 
 
@@ -84,21 +81,28 @@ def sparse_bytes(problem):
                for rows in oracle.batches_of(len(problem.features), 10))
 
 
-@pytest.mark.parametrize('missing', [0, 1])
-@pytest.mark.parametrize('problem, size_of', [
+def one_byte_less(problem, size):
+    return problem, size - 1, 'more than %d bytes, so none is stored' % (size - 1)
+
+
+SIZES = [(problem, int(size_of(problem))) for problem, size_of in (
     (Problem('perceptron', rows=40), dense_bytes), (Problem('perceptron', rows=37), dense_bytes),
-    (SparseProblem(rows=40), sparse_bytes)])
-def test_all_batches_are_stored_or_none_and_that_is_said_once(runs, problem, size_of, missing):
-    size = int(size_of(problem))
-    module = problem.module(2, store_snapshot_grads=size - missing)
+    (SparseProblem(rows=40), sparse_bytes))]
+
+
+@pytest.mark.parametrize('problem, stored, says', [
+    *((*exact, None) for exact in SIZES), *(one_byte_less(*exact) for exact in SIZES),
+    # True stores nothing where layers have fewer outputs than inputs:
+    (Problem(), True, 'stores nothing for this network'),
+    (Problem(), 1 << 30, None), (Problem('perceptron'), True, None)])
+def test_all_batches_are_stored_or_none_and_that_is_said_once(runs, problem, stored, says):
+    module = problem.module(2, store_snapshot_grads=stored)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always')
         assert_svrg(problem, module, 5, 2, sgd={'learning_rate': 0.1})
     said = [str(warning.message) for warning in caught if 'store_snap' in str(warning.message)]
-    assert len(said) == missing
-    assert not missing or 'more than %d bytes, so none is stored' % (
-        size - 1) in said[0]
-    assert len(runs) == (20 if missing else 0)
+    assert len(said) == len(runs) / 20 == bool(says)
+    assert not says or says in said[0]
 
 
 @pytest.mark.parametrize('problem, read, context', [
@@ -195,16 +199,3 @@ def test_nothing_is_kept_of_a_pass_that_is_not_finite():
     with pytest.raises(FloatingPointError):
         module.update_full_grads(bad)
     assert module.training_batches(good) is good
-
-
-def test_true_stores_nothing_where_layers_have_fewer_outputs_than_inputs(runs):
-    for problem, stored, count in ((Problem(), True, 8), (Problem(), 1 << 30, 0),
-                                   (Problem('perceptron'), True, 0)):
-        del runs[:]
-        module = problem.module(2, store_snapshot_grads=stored)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter('always')
-            assert_svrg(problem, module, 2, 2, sgd={'learning_rate': 0.1})
-        assert len(runs) == count
-        assert sum('stores nothing for this network' in str(warning.message)
-                   for warning in caught) == bool(count)

@@ -84,7 +84,7 @@ def test_batches_of_each_epoch_are_those_of_module(handle, shuffle, settings):
     (OtherIter, False, 1, 1 + 5 + 5), (OtherIter, False, 2, 1 + 3 + 5)])
 def test_iterators_are_reset_as_often_as_needed(monkeypatch, cls, store, update_freq, expected):
     problem, resets = Problem(rows=37), []
-    train_data = cls(problem.features, problem.targets, 10, label_name='label')
+    train_data = problem.iterator(cls=cls)
     reset = mx.io.NDArrayIter.reset
     monkeypatch.setattr(mx.io.NDArrayIter, 'reset', lambda self: (resets.append(self), reset(self)))
     labels_of_epochs(problem.module(update_freq, store_snapshot_grads=store), train_data, problem)
@@ -109,8 +109,8 @@ def test_order_has_a_generator_of_its_own():
 def test_a_pass_is_over_the_rows_that_the_epoch_begins_with(cls, batches, handle):
     """Also where somebody has read the data before fit, and in each epoch before the next."""
     problem, rows, found = Problem(rows=38), [[], [], []], []
-    train_data = cls(problem.features, problem.targets, 10, label_name='label',
-                     shuffle=cls is mx.io.NDArrayIter, last_batch_handle=handle)
+    train_data = problem.iterator(cls=cls, shuffle=cls is mx.io.NDArrayIter,
+                                  last_batch_handle=handle)
     next(train_data)
     module = problem.module(full_grad_batches=batches)
 
@@ -141,7 +141,7 @@ def test_an_override_gets_the_data_of_fit_and_may_read_them(cls, reads):
             super().update_full_grads(data)
 
     problem, seen = Problem(rows=40), []
-    train_data = cls(problem.features, problem.targets, 10, label_name='label')
+    train_data = problem.iterator(cls=cls)
     module = Reading(problem.symbol, label_names=('label',), update_freq=1)
     problem.fit(module, 3, train_data, optimizer_params={'learning_rate': 0.1})
     assert len(seen) == 3 and all(data is train_data for data in seen)

@@ -8,7 +8,6 @@ import oracle
 from bad_input import Data
 from full_gradients import (
     assert_pass,
-    lists_of_batches,
     persistent,
     warnings_of_rows,
     weighted_by_real_rows,
@@ -16,14 +15,6 @@ from full_gradients import (
 from held_batches import rows_of
 from problems import TWO_DEVICES, Problem
 from svrg_optimization import SVRGModule
-
-
-@pytest.mark.parametrize('lists', [True, False])
-def test_a_batch_in_the_middle_of_a_pass_may_be_padded(lists):
-    problem = Problem(rows=37)
-    twice = mx.io.ResizeIter(problem.iterator(), 8)
-    assert_pass(problem, problem.bound(context=TWO_DEVICES),
-                lists_of_batches(twice) if lists else twice)
 
 
 def reshaped(shape):
@@ -103,8 +94,7 @@ def test_a_pad_that_is_no_number_of_rows_is_refused(pad, rows):
     problem = Problem(rows=rows)
     with pytest.raises(ValueError, match='train_data must yield batches whose pad is an int from 0 '
                                          'to their 10 rows, not %r' % (pad,)):
-        problem.bound().update_full_grads(Wrong(problem.features, problem.targets, 10,
-                                                label_name='label'))
+        problem.bound().update_full_grads(problem.iterator(cls=Wrong))
 
 
 @pytest.mark.parametrize('stored', [False, 1 << 30])

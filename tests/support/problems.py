@@ -46,10 +46,10 @@ class Problem:
         self.symbol = loss(output, label, name='loss')
         self.renamed = {'fc_' + name: variable['name'] for name, variable in names.items()}
 
-    def iterator(self, batch_size=10, **kwargs):
+    def iterator(self, batch_size=10, cls=mx.io.NDArrayIter, **kwargs):
         rows, targets = (mx.nd.array(each, dtype=self.dtype)
                          for each in (self.features, self.targets))
-        return mx.io.NDArrayIter(rows, targets, batch_size, label_name='label', **kwargs)
+        return cls(rows, targets, batch_size, label_name='label', **kwargs)
 
     def module(self, update_freq=1, **kwargs):
         return SVRGModule(self.symbol, label_names=('label',), update_freq=update_freq, **kwargs)
