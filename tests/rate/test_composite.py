@@ -153,8 +153,10 @@ def test_steps_of_an_operator_are_divided_by_the_diagonal(operator, diagonal):
     like = mx.nd.zeros((OUTPUTS, COLUMNS))
     regime = Composite(metric_at(INPUTS), 'float32', {'weight': operator})
     for _ in range(2):
-        found = like + regime.step_size('weight', 0.25, like)
-        np.testing.assert_allclose(found.asnumpy(), like.asnumpy() + 0.25 / diagonal, rtol=1e-6)
+        found = regime.step_size('weight', 0.25, like)
+        assert isinstance(operator, Cap) or found.shape == like.shape  # broadcasting is slow
+        np.testing.assert_allclose((like + found).asnumpy(), like.asnumpy() + 0.25 / diagonal,
+                                   rtol=1e-6)
     assert regime.step_size('other', 0.25, like) == 0.25
 
 
