@@ -24,10 +24,10 @@ class YieldedBatches:
         self._copies = []
 
     def add(self, batch):
-        """Copy a batch; the last two are kept, as a loop may read ahead."""
+        """Copy a batch; the first and the last two are kept, as a loop may read ahead."""
         if self._copies is not None:
-            self._copies = [*self._copies, [
-                array.copy() for array in self._arrays_of(batch)]][-2:]
+            copy = [array.copy() for array in self._arrays_of(batch)]
+            self._copies = [*self._copies[:1], *[*self._copies[1:], copy][-2:]]
 
     def begin_step(self, batch):
         """Compare the batch of a step with those that were yielded."""
@@ -74,18 +74,17 @@ class LoopOverIterator:
             self._warn_once(_CHANGED % ('train_data', 'symbol'), 'changed')
 
     def _is_changed(self, data, batch):
-        """Tell whether a batch differs from those at the iterator's place and one before.
+        """Tell whether a batch differs from all up to the iterator's place: a loop may read ahead.
 
-        A loop may read one batch ahead. Where the iterator still stands at the end of a pass, the
-        loop may read other data.
+        Where the iterator still stands at the end of a pass, the loop may read other data.
         """
         if (type(data) is not NDArrayIter or isinstance(batch, list) or batch.pad
                 or data.layout.find('N') != 0 or data.last_batch_handle == 'roll_over'
                 or data.cursor == self._end or not 0 <= data.cursor < data.num_data):
             return False
         size, given = data.batch_size, [*batch.data, *labels_of(batch)]
-        places = [begin for begin in (data.cursor, data.cursor - size)
-                  if 0 <= begin <= data.num_data - size]
+        places = [begin for begin in range(data.cursor, -1, -size)
+                  if begin <= data.num_data - size]
         return bool(places) and all(_have_changed(given, [
             array[begin:begin + size] for _, array in data.data + data.label])
             for begin in places)

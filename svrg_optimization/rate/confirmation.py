@@ -54,9 +54,11 @@ class Confirmation:
             if move.product > 0 else math.inf)])
         move = Move(*move[:2], *numbers)
         self._changed = math.sqrt(move.square)
-        if is_random and self._change(self._measured(along / 2)) > _KINK * self._changed:
-            training.is_stuck = True
-            return False
+        if is_random:
+            half = self._measured(along / 2)
+            if half is None or self._change(half) > _KINK * self._changed:
+                training.is_stuck = half is not None
+                return False
         if not move.square <= _STEEPEST * (way.steepest or math.inf) * move.product:
             training.noisy += 1
             return False
@@ -65,7 +67,7 @@ class Confirmation:
             # Where outputs saturate, nothing is left of the curvature.
             if (way.distance > _FAR or way.has_vanished) and move.product < _SATURATED * (
                     rule.regime.steepest * move.length):
-                training.only_grows = way.has_vanished
+                training.only_grows |= way.has_vanished
                 return False
         return far <= most
 

@@ -121,10 +121,12 @@ class SnapshotRule(LRScheduler):
             raise ValueError('lr_mult must be 0 or more with svrg_lbfgs, and not %s' % negative)
         shapes = {name: weights[name][0].shape for name in mean_gradient.updated(weights)}
         multipliers = {name: mean_gradient.multipliers[name] for name in shapes}
-        # A first step may have shown that layers draw random numbers.
+        # A first step may have shown that layers draw random numbers, and a resumed run may have
+        # operators that the saved one had not, or none.
         is_fresh, = workers.allreduce_max([float(
             self._is_fresh or (self.metric.shapes, self.metric.multipliers)
-            != (shapes, multipliers) or isinstance(self.regime, Smooth)
+            != (shapes, multipliers) or isinstance(self.regime, Composite) is (
+                mean_gradient.is_smooth) or isinstance(self.regime, Smooth)
             and bool(svrg.reference.noise_sources()))])
         moments = InputMoments(svrg.reference, a_pass) if is_fresh else None
         sample = SampledBatch(a_pass, svrg.snapshot.num_taken, moments)

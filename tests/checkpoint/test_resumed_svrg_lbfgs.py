@@ -108,3 +108,16 @@ def test_trainer_resumed_after_each_epoch(tmp_path, proximal):
         net.load_parameters(str(tmp_path / ('%d.params' % stop)))
         trainer.load_states(str(tmp_path / ('%d.states' % stop)))
         np.testing.assert_equal(train(net, trainer, stop), expected)
+
+
+def test_an_operator_that_is_new_at_a_resume_is_taken_into_account(tmp_path):
+    """Without a new regime the jumps would be those of the smooth objective."""
+    prefix, found = str(tmp_path / 'model'), []
+    saved = new_module()
+    fit(saved, 0, 2, epoch_end_callback=mx.callback.module_checkpoint(saved, prefix, 2, True))
+    for module in (SVRGModule.load(prefix, 2, label_names=('label',), proximal=L1(0.03), tol=1e-5),
+                   new_module(proximal=L1(0.03))):
+        fit(module, 2, 60)
+        found.append(module.objective)
+    assert type(module._optimizer.lr_scheduler.regime).__name__ == 'Composite'
+    np.testing.assert_allclose(*found, rtol=1e-6)

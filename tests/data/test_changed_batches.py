@@ -25,14 +25,14 @@ def test_batches_that_are_changed_within_the_loop_are_told_once(front_end, shuff
                                                                 is_told):
     problem = Blocks('linear_regression', rows=37)
 
-    def one_ahead(batches):
-        before = None
+    def two_ahead(batches):
+        waiting = []
         for batch in batches:
-            if before is not None:
-                yield before
-            before = batch
+            waiting.append(batch)
+            if len(waiting) == 3:
+                yield waiting.pop(0)
 
-    order = one_ahead if ahead else iter
+    order = two_ahead if ahead else iter
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter('always')
         if front_end == 'module':
