@@ -13,7 +13,7 @@ from ..data.iterators import rewind_for_pass
 from ..mxnet_repair.kvstore import (
     number_of_first_key,
     prepare_exit,
-    raise_updater_error,
+    push_all,
     warn_of_rounding,
 )
 from .keys import NumberedKeys
@@ -188,9 +188,7 @@ def allreduce(kvstore, values):
 
     All values are pushed before the first one is pulled.
     """
-    for priority, (key, arrays) in enumerate(values.items()):
-        kvstore.push(key, arrays, priority=-priority)
-    raise_updater_error(kvstore)
+    push_all(kvstore, values)
     if is_asynchronous(kvstore):
         wait_for_all_workers(kvstore)
     for priority, (key, arrays) in enumerate(values.items()):

@@ -12,6 +12,7 @@ import io
 import os
 import re
 import sys
+import types
 import weakref
 
 import numpy as np
@@ -45,17 +46,19 @@ def open_distributed(kind):
 
 
 # MXNet calls the updater through ctypes, which reports an error, for example a Ctrl-C, and
-# forgets it.
+# forgets it. Where it comes in MXNet's own part of the call, only a missing update shows it.
 
 def set_updater(kvstore, updater):
     """Set the updater of a KVStore of this process; its errors wait for `raise_updater_error`."""
-    errors = vars(kvstore).setdefault('errors_of_updater', [])
+    # Not attributes of the KVStore: a function that refers to it would keep its memory.
+    seen = vars(kvstore).setdefault('seen_updates', types.SimpleNamespace(errors=[], updates=0))
 
     def update(*args):
         try:
             updater(*args)
+            seen.updates += 1
         except BaseException as error:
-            errors.append(error)
+            seen.errors.append(error)
 
     kvstore._set_updater(update)
     kvstore._updater = updater
@@ -63,11 +66,22 @@ def set_updater(kvstore, updater):
 
 def raise_updater_error(kvstore):
     """Raise the first error of a KVStore's updater since the last call, if there is any."""
-    errors = getattr(kvstore, 'errors_of_updater', None)
-    if errors:
-        error = errors[0]
-        errors.clear()
+    seen = getattr(kvstore, 'seen_updates', None)
+    if seen and seen.errors:
+        error = seen.errors[0]
+        seen.errors.clear()
         raise error
+
+
+def push_all(kvstore, values):
+    """Push arrays by key, and raise the error of a KVStore's updater, if there is any."""
+    seen = getattr(kvstore, 'seen_updates', None)
+    wanted = seen and seen.updates + len(values)
+    for priority, (key, arrays) in enumerate(values.items()):
+        kvstore.push(key, arrays, priority=-priority)
+    raise_updater_error(kvstore)
+    if seen and seen.updates < wanted:
+        raise KeyboardInterrupt
 
 
 # MXNet has no function that sets a weight: a pushed value goes to the optimizer, and may be
@@ -78,11 +92,9 @@ def set_weights(kvstore, weights):
     updater = kvstore._updater
     set_updater(kvstore, lambda key, _, stored: weights[py_str(key)][0].copyto(stored))
     try:
-        for name, arrays in weights.items():
-            kvstore.push(name, arrays[0])
+        push_all(kvstore, {name: arrays[0] for name, arrays in weights.items()})
     finally:
         set_updater(kvstore, updater)
-    raise_updater_error(kvstore)
 
 
 # Servers number keys in the order of their creation. No function returns the number of a key.
