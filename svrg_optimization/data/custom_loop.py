@@ -29,8 +29,8 @@ class YieldedBatches:
             copy = [array.copy() for array in self._arrays_of(batch)]
             self._copies = [*self._copies[:1], *[*self._copies[1:], copy][-2:]]
 
-    def begin_step(self, batch):
-        """Compare the batch of a step with those that were yielded."""
+    def check_first_step(self, batch):
+        """Compare the batch of the first step with those that were yielded."""
         copies, self._copies = self._copies, None
         if copies and all(_have_changed(self._arrays_of(batch), each) for each in copies):
             self._warn_once(_CHANGED % ('training_batches', 'objective'), 'changed')
