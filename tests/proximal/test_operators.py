@@ -47,7 +47,8 @@ def test_operators_and_their_values_are_exact(operator, expected, value, columns
     operator.prox(weight, 0.4)
     operator.prox(of_numpy, 0.4)
     eps = np.finfo(dtype).eps
-    np.testing.assert_allclose(of_numpy, weight.asnumpy(), rtol=10 * eps, atol=eps)
+    np.testing.assert_allclose(of_numpy, weight.asnumpy(), rtol=10 * eps,
+                               atol=eps if columns > 7 else 0)  # some are near a threshold
     result = expected(given, 0.4)
     np.testing.assert_allclose(weight.asnumpy(), result, rtol=tolerance, atol=tolerance)
     assert ((weight.asnumpy() == 0) == (result == 0)).all()
