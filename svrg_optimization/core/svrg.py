@@ -96,28 +96,28 @@ class SVRG:
             self.warn_once(message, 'nonfinite')
 
     @contextlib.contextmanager
-    def nearby(self, model, a_pass, workers, measure):
-        """Yield a function of batches and a move: what is measured at w̃ plus the move.
+    def nearby(self, trained, a_pass, workers, metric):
+        """Yield a function of batches and a move: the Point that they find at w̃ plus the move.
 
-        The move is a dict of one numpy.ndarray a parameter, none by default. By default the
-        batches are all of the pass. `measure` takes their FullGradient, while the weights are in
-        place; for batches that are all padding None is returned.
+        The move is a vector of the variables of the Metric, none by default. By default the
+        batches are all of the pass. For batches that are all padding None is returned.
         """
         snapshot, before = self.snapshot, self.reference.copy_of_values()
+        weights, mean_gradient = self.reference.weights(), trained.mean_gradient()
 
-        def measured(batches=None, move=None):
-            for name, by in (move or {}).items():
-                for weight in self.reference.weights()[name]:
+        def point_of(batches=None, move=None):
+            for name, by in ({} if move is None else metric.arrays(metric.push(move))).items():
+                for weight in weights[name]:
                     shifted(weight, by).copyto(weight)
             if batches is None:
                 batches = a_pass.batches(at_once=self.reference.batches_at_once)
-            full_gradient = self._sum(batches, model, a_pass, workers).mean()
-            result = full_gradient and measure(full_gradient)
+            full_gradient = self._sum(batches, trained.model, a_pass, workers).mean()
+            point = full_gradient and mean_gradient.point(metric, full_gradient, weights)
             self.reference.set_values(before)
-            return result
+            return point
 
         with snapshot.being_replaced(lambda: self.reference.set_values(before)):
-            yield measured
+            yield point_of
             snapshot.replace(snapshot.full_gradient, snapshot.taken_at)
 
     def _sum(self, batches, model, a_pass, workers, stores=False):

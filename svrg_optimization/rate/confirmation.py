@@ -88,15 +88,12 @@ class Confirmation:
 
         It is None if the data cannot be read again.
         """
-        again, metric = self._a_pass.again(), self._way.metric
+        again = self._a_pass.again()
         if again is None:
             return None
-        svrg, mean_gradient = self._svrg, self._trained.mean_gradient()
-        svrg.training.checks += 1
-        weights = svrg.reference.weights()
-        with svrg.nearby(self._trained.model, again, self._workers, lambda full_gradient: (
-                mean_gradient.point(metric, full_gradient, weights))) as point_of:
-            return point_of(None, move if move is None else metric.arrays(metric.push(move)))
+        self._svrg.training.checks += 1
+        with self._svrg.nearby(self._trained, again, self._workers, self._way.metric) as point_of:
+            return point_of(move=move)
 
     def _change(self, there):
         """Return the length of the change of the gradient to another Point."""

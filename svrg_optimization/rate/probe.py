@@ -53,18 +53,17 @@ def probe(svrg, trained, regime, now, sample, workers):
 
     It also finds out whether the change of the loss is that of its gradients.
     """
-    mean_gradient, metric, first = trained.mean_gradient(), regime.metric, None
+    metric, first = regime.metric, None
     way = metric.pull(now.gradient)
     length = np.linalg.norm(way)
     sample.is_repeated = True
-    with svrg.nearby(trained.model, sample, workers, lambda full_gradient: mean_gradient.point(
-            metric, full_gradient, svrg.reference.weights())) as point_of:
+    with svrg.nearby(trained, sample, workers, metric) as point_of:
         for size, slack in _PROBES if 0 < length < math.inf else ():
             here = point_of([sample.batch])
             if here is None:  # all of it is padding
                 break
             sample.draws_random_numbers = False
-            there = point_of([sample.batch], metric.arrays(metric.push(way * (-size / length))))
+            there = point_of([sample.batch], way * (-size / length))
             move = Move.between(metric, there, here)
             rounding = ROUNDING * precision_of(regime.dtype) * abs(here.objective)
             *numbers, is_unlike = workers.allreduce_max([

@@ -30,8 +30,8 @@ class Comparison(NamedTuple):
         From the one to the other.
     changed : float
         Change of the objective; -inf if there is none to compare with.
-    steps : int
-        Number of steps from the one to the other.
+    steps, batches : int
+        Number of steps from the one to the other, and of batches in the pass.
     rolls_back, fails_by_far : bool
         Whether training goes back to the one before, and whether the move went much too far.
     """
@@ -39,11 +39,12 @@ class Comparison(NamedTuple):
     move: Move
     changed: float
     steps: int
+    batches: int
     rolls_back: bool
     fails_by_far: bool
 
 
-def compare(former, now, steps, has_jumped, regime, workers):
+def compare(former, now, steps, batches, has_jumped, regime, workers):
     """Return the Comparison of two Points; the former is None if there is none to compare with.
 
     Without a step or a jump between them there is nothing to undo.
@@ -58,10 +59,10 @@ def compare(former, now, steps, has_jumped, regime, workers):
     is_worse = former is not None and not (np.isfinite(now.gradient).all() and (
         changed < 0 or changed == 0 and not has_jumped))
     # Each worker with the largest of all workers' numbers.
-    steps, is_worse, changed, promised, *numbers = workers.allreduce_max(
-        [steps, is_worse, changed, promised, *move.numbers()])
+    steps, batches, is_worse, changed, promised, *numbers = workers.allreduce_max(
+        [steps, batches, is_worse, changed, promised, *move.numbers()])
     rolls_back = bool((steps or has_jumped) and is_worse)
-    return Comparison(Move(*move[:2], *numbers), changed, steps, rolls_back,
+    return Comparison(Move(*move[:2], *numbers), changed, steps, batches, rolls_back,
                       rolls_back and not regime.has_noise and not changed <= _FAR * promised)
 
 

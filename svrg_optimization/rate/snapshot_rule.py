@@ -166,7 +166,8 @@ class SnapshotRule(LRScheduler):
         metric = Metric(shapes, multipliers, blocks)
         if not mean_gradient.is_smooth:
             self.regime = Composite(metric, dtype, mean_gradient.proximal)
-            self.regime.jumps *= has_room
+            if not has_room:
+                self.regime.jumps = 0
         elif is_random or not (has_room or blocks):
             self.regime = Random(metric, dtype)
             self.regime.has_noise = is_random
@@ -187,7 +188,8 @@ class SnapshotRule(LRScheduler):
         if restarts:  # of other data, or in other units
             former = None
             regime.forget_pairs()
-        seen = compare(former, now, before.steps if former else 0, has_jumped, regime, workers)
+        seen = compare(former, now, before.steps if former else 0, sample.read, has_jumped,
+                       regime, workers)
         if seen.rolls_back:
             roll_back(svrg, before, trained)
             self.num_rollbacks += not has_jumped
@@ -201,9 +203,8 @@ class SnapshotRule(LRScheduler):
         regime.ways.add(*regime.way(former if seen.rolls_back else now),
                         math.sqrt(seen.move.length), seen.rolls_back)
         self.is_resumed, self._is_fresh = False, restarts
-        batches, = workers.allreduce_max([sample.read])
-        self._steps = seen.steps or self._steps or 2 * batches
-        self.rate = regime.rate(mean_gradient.momentum, self._steps, max(batches, 1)) / (
+        self._steps = seen.steps or self._steps or 2 * seen.batches
+        self.rate = regime.rate(mean_gradient.momentum, self._steps, max(seen.batches, 1)) / (
             regime.slowdown)
         self._preconditioners = {}
         return seen.rolls_back

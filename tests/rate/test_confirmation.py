@@ -29,11 +29,9 @@ def check_at(gradient, measured, moves=((0., 1.), (1., 0.)), data=DATA, has_vani
     for s in np.array(moves):
         y = HESSIAN @ s
         regime.learn(Move(s, y, s @ s, s @ y, y @ y))
-    svrg = SimpleNamespace(
-        training=training, reference=SimpleNamespace(weights=lambda: None),
-        nearby=lambda *_: contextlib.nullcontext(
-            lambda _, move: point(move['w'], measured(gradient, move['w']))))
-    trained = SimpleNamespace(model=None, rule=SimpleNamespace(regime=regime),
+    svrg = SimpleNamespace(training=training, nearby=lambda *_: contextlib.nullcontext(
+        lambda move: point(move, measured(gradient, move))))
+    trained = SimpleNamespace(rule=SimpleNamespace(regime=regime),
                               mean_gradient=lambda: SimpleNamespace(proximal={}))
     way = SimpleNamespace(
         point=point(np.zeros(2), gradient), rounding=1e-12, distance=0., metric=metric,
