@@ -82,7 +82,7 @@ class SVRGBucketingModule(BucketingModule):
                                  'since MXNet counts them in each: %r has %s, and %r has %s' % (
                                      bucket_key, bucket._param_names, self._default_bucket_key,
                                      default._param_names))
-            for name in ('settings', 'store', 'warn_once'):
+            for name in ('settings', 'warn_once'):
                 setattr(bucket._svrg, name, getattr(default._svrg, name))
             bucket._default = default if bucket_key != self._default_bucket_key else None
             bucket._svrg.reference.warn_once = default._svrg.warn_once
@@ -95,7 +95,7 @@ class SVRGBucketingModule(BucketingModule):
     _param_dict = property(lambda module: module._default_bucket._param_dict)
     gradient_norm, has_converged = SVRGModule.gradient_norm, SVRGModule.has_converged
     result = SVRGModule.result
-    _snapshot, training_batches = SVRGModule._snapshot, SVRGModule.training_batches
+    _snapshot = SVRGModule._snapshot
     learning_rate, objective = SVRGModule.learning_rate, SVRGModule.objective
     update_freq, alpha, tol = SVRGModule.update_freq, SVRGModule.alpha, SVRGModule.tol
     full_grad_batches = SVRGModule.full_grad_batches

@@ -82,16 +82,8 @@ class SVRGModule(Module):
         By default this is read from the loss layers of the symbol
         (``normalization='batch'`` or ``'valid'``). A mean made of operators,
         ``MakeLoss(mean(...))``, cannot be recognized and needs True.
-    store_snapshot_grads : bool or int
-        Whether to store the batches of the pass for the full gradient, each with its gradient
-        at the snapshot. True allows 1 GiB, and stores nothing where the layers have fewer outputs
-        than inputs, as in linear models, whose gradients are computed faster. A number is the
-        limit in bytes, in any network. `fit` then trains on the stored batches until the next
-        snapshot, in a new random order in each epoch, and an epoch takes 1 + 1/update_freq passes.
-        If they do not fit, none is stored. Random augmentation does not change the batches until
-        the next snapshot [2]_.
     alpha : float or callable
-        The coefficient :math:`\alpha` of α-SVRG [3]_,
+        The coefficient :math:`\alpha` of α-SVRG [2]_,
 
         .. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu).
 
@@ -103,11 +95,11 @@ class SVRGModule(Module):
         parameters, once, or a FloatingPointError. The previous snapshot then stays active.
     full_grad_batches : int or callable, optional
         Number of batches of a full gradient, from the beginning of the data, or a
-        function of the number of snapshots so far that returns it [5]_. By default
+        function of the number of snapshots so far that returns it [4]_. By default
         it is all batches. It may be set later as an attribute.
     proximal : object or dict of str to object, optional
         Proximal operator of a regularizer R that has no gradient, from
-        `svrg_optimization.proximal` or of your own [4]_. After each step
+        `svrg_optimization.proximal` or of your own [3]_. After each step
         with the learning rate :math:`\eta` the optimizer sets
 
         .. math:: w \leftarrow \mathrm{prox}_{\eta R}(w).
@@ -123,26 +115,18 @@ class SVRGModule(Module):
     Raises
     ------
     TypeError, ValueError
-        If an argument has the wrong type or is out of its range, `store_snapshot_grads` is set
-        for a network with random layers or states, `proximal` names a parameter that is not
-        trained, there is no weight for it, or two arguments exclude each other.
-
-    Warns
-    -----
-    UserWarning
-        Once if the memory for `store_snapshot_grads` is too small.
+        If an argument has the wrong type or is out of its range, `proximal` names a parameter
+        that is not trained, there is no weight for it, or two arguments exclude each other.
 
     References
     ----------
     .. [1] R. Johnson and T. Zhang, "Accelerating Stochastic Gradient Descent
        using Predictive Variance Reduction", NIPS 2013, Figure 1.
-    .. [2] A. Defazio and L. Bottou, "On the Ineffectiveness of Variance
-       Reduced Optimization for Deep Learning", NeurIPS 2019, Section 3.
-    .. [3] Y. Yin, Z. Xu, Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes
+    .. [2] Y. Yin, Z. Xu, Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes
        SVRG Effective", ICLR 2025.
-    .. [4] L. Xiao and T. Zhang, "A Proximal Stochastic Gradient Method with
+    .. [3] L. Xiao and T. Zhang, "A Proximal Stochastic Gradient Method with
        Progressive Variance Reduction", SIAM J. Optim. 24(4), 2014.
-    .. [5] R. Babanezhad, M. O. Ahmed, A. Virani, M. Schmidt, J. Konecny and
+    .. [4] R. Babanezhad, M. O. Ahmed, A. Virani, M. Schmidt, J. Konecny and
        S. Sallinen, "Stop Wasting My Gradients: Practical SVRG", NeurIPS 2015.
 
     Examples
@@ -171,24 +155,17 @@ class SVRGModule(Module):
                  logger=logging, context=mx.cpu(), work_load_list=None,
                  fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, *, loss_is_mean=None,
-                 store_snapshot_grads=False, alpha=1., nonfinite='warn', full_grad_batches=None,
-                 proximal=None, tol=None):
+                 alpha=1., nonfinite='warn', full_grad_batches=None, proximal=None, tol=None):
         settings = Settings(
             update_freq=2 if update_freq is None else update_freq, loss_is_mean=loss_is_mean,
-            store_snapshot_grads=store_snapshot_grads, alpha=alpha, nonfinite=nonfinite,
-            full_grad_batches=full_grad_batches, proximal=proximal, tol=tol)
+            alpha=alpha, nonfinite=nonfinite, full_grad_batches=full_grad_batches,
+            proximal=proximal, tol=tol)
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._proximal = ProximalOperators(
             settings.proximal, self._trainable, weights_of(symbol, self._trainable))
         graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
         self._masks = DropoutMasks(symbol, graph)
-        for kind, names in (('random layers', self._masks.layers + self._masks.unshared),
-                            ('states', self._state_names)):
-            if names and settings.store_snapshot_grads:
-                raise ValueError('store_snapshot_grads must be False for a network with %s: %s '
-                                 'would differ between a step and the pass'
-                                 % (kind, ', '.join(names)))
         warn_once = WarnOnce()
         self._svrg = SVRG(ModuleReference(self, self._masks, graph['nodes'], warn_once, settings),
                           settings, warn_once)
@@ -492,7 +469,7 @@ class SVRGModule(Module):
             super().forward(data_batch, is_train)
         finally:
             reference.batch_size = batch_size  # a batch of another size does not change B
-        self._svrg.step = Step(data_batch, is_training, stage=BEGUN)
+        self._svrg.step = Step(is_training, stage=BEGUN)
         if is_training and self._loop.unchecked is not None:
             self._loop.check_first_step(data_batch)
 
@@ -695,8 +672,7 @@ class SVRGModule(Module):
         a_pass.rewind = rewind_for_pass(train_data, is_rewound=True)
         synchronize(self)
         convergence.take(svrg, trained, a_pass, workers_of(self, train_data is of_fit))
-        self._loop.end_pass(train_data, svrg.snapshot.num_update, may_change=not (
-            svrg.store.budget or train_data is of_fit))
+        self._loop.end_pass(train_data, svrg.snapshot.num_update, train_data is not of_fit)
 
     # These two are kept for code written for mxnet.contrib: a pass does not call them.
 
@@ -708,22 +684,6 @@ class SVRGModule(Module):
     def _allocate_gradients(self, key, value):
         """Give each device its share of a full gradient that all devices have whole."""
         share_out(self._snapshot.full_gradient.shares, key, value)
-
-    # Stored batches
-
-    def training_batches(self, train_data):
-        """Return the batches of one epoch, for a custom loop.
-
-        These are the batches of `train_data` that `store_snapshot_grads` stored at the last
-        `update_full_grads`, in a new random order. If none are stored, `train_data` is reset and
-        returned.
-        """
-        check_iterator('train_data', train_data)
-        svrg = self._svrg
-        batches = None if svrg.settings.is_plain else svrg.store.shuffled(train_data)
-        if batches is None:
-            rewind(train_data)
-        return train_data if batches is None else batches
 
     # Checkpoints
 

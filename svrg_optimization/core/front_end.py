@@ -18,7 +18,7 @@ device. This is the loop of a front end whose gradients are sums over rows::
         if not run.begin_epoch(epoch, epoch % 2 == 0):  # a snapshot every two epochs
             break
         for batch in batches:
-            svrg.step = Step(batch)
+            svrg.step = Step()
             ...                                       # the gradients at the current weights
             svrg.correct(model, gradients, batch)     # in place
             rule.precondition(trained, svrg, gradients, weights, 1 / rows)    # with a rule
@@ -50,11 +50,9 @@ class Reference:
     repeats_draws : bool
         Whether a batch has the same gradient when it is computed again with the same random
         numbers.
-    is_cheap : bool
-        Whether it is known that a gradient is computed faster than it is stored.
     """
 
-    repeats_draws, is_cheap = True, False
+    repeats_draws = True
 
     def noise_sources(self):
         """List the layers, such as Dropout, that make the objective differ from batch to batch."""
@@ -126,20 +124,13 @@ class Reference:
         """Return a Sum that is 0."""
         raise NotImplementedError
 
-    def passing(self, model, stores=False):
-        """Return a context manager for a pass, which restores what the pass changes in the model.
-
-        The pass `stores` its batches or not.
-        """
+    def passing(self, model):
+        """Return a context manager for a pass: it restores what the pass changes in the model."""
         return contextlib.nullcontext()
 
     def batches_at_once(self, batch):
         """Return how many batches like this one may be joined into one, with the rows of all."""
         return 1
-
-    def arrays_of(self, batch):
-        """List the NDArrays of a batch, by which the store recognizes it."""
-        raise NotImplementedError
 
     # The gradient
 
@@ -209,7 +200,7 @@ class BatchesOfPass:
     Parameters
     ----------
     train_data : iterable
-        What the user gave, for messages and the store.
+        What the user gave, for messages.
     count : int, optional
         Largest number of batches, all by default.
 
@@ -232,8 +223,8 @@ class BatchesOfPass:
     def __init__(self, train_data, count=None):
         self.train_data, self.count = train_data, count
 
-    def batches(self, are_kept=False, at_once=None):
-        """Return an iterator over the batches, which may be views of the data unless they are kept.
+    def batches(self, at_once=None):
+        """Return an iterator over the batches, which may be views of the data.
 
         `at_once` takes a batch, and returns how many like it may be joined into one.
         """
@@ -241,10 +232,6 @@ class BatchesOfPass:
 
     def again(self):
         """Return the same pass once more, None if it cannot be read again."""
-
-    def is_whole(self, yielded):
-        """Tell whether the pass is over all data, given the number of batches that it yielded."""
-        return self.count is None
 
     def kept(self, batch):
         """Return a batch that stays as it is when the next one is read; by default itself."""

@@ -26,8 +26,6 @@ class BatchGradient(NamedTuple):
     losses : list of list of (NDArray, float), or None
         For each device arrays with their factors. The sum of all elements, each times its
         factor, is the loss that has these gradients. None if it is not known.
-    is_of_step : bool
-        Whether a step on the batch has the same gradients, since the batch has no padding.
     """
 
     gradients: Any
@@ -35,7 +33,6 @@ class BatchGradient(NamedTuple):
     rows: int = 0
     weights: Optional[List[float]] = None
     losses: Optional[List[list]] = None
-    is_of_step: bool = True
 
 
 class Sum:

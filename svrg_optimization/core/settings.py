@@ -7,7 +7,6 @@ from .._warn_once import warn
 from ..alpha import checked_coefficient
 from ..proximal import operators_as_json, operators_from_json
 from .requirements import ALL_ROWS, SNAPSHOTS, require
-from .store import checked_budget
 
 _COEFFICIENT = 'a number from 0 to 1 or a callable that returns one'
 _LOST = 'a function or an operator of your own'  # in a file, in the place of one
@@ -27,11 +26,10 @@ class Settings:
     A front end leaves out those that it does not take.
     """
 
-    def __init__(self, *, update_freq=2, loss_is_mean=None, store_snapshot_grads=False, alpha=1.,
-                 nonfinite='warn', full_grad_batches=None, proximal=None, tol=None):
+    def __init__(self, *, update_freq=2, loss_is_mean=None, alpha=1., nonfinite='warn',
+                 full_grad_batches=None, proximal=None, tol=None):
         self.update_freq = checked_count('update_freq', update_freq)
         self.loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
-        self.store_snapshot_grads = checked_budget('store_snapshot_grads', store_snapshot_grads)
         self.alpha = alpha if callable(alpha) else float(
             checked_coefficient('alpha', alpha, _COEFFICIENT))
         if nonfinite not in ('warn', 'raise'):
@@ -82,9 +80,7 @@ class Settings:
 
     def agreed(self, snapshots):
         """Return the settings that must be equal on all workers, after a number of snapshots."""
-        state = {**self.state(), 'full_grad_batches': self.batches_after(snapshots)}
-        del state['store_snapshot_grads']  # each worker stores as much as it has memory for
-        return state
+        return {**self.state(), 'full_grad_batches': self.batches_after(snapshots)}
 
 
 def arguments_from(state, given, update_freq):

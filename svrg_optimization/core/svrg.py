@@ -31,7 +31,6 @@ from .front_end import joined_count
 from .full_gradient import BatchGradient, FullGradient
 from .result import Training
 from .snapshot import Snapshot
-from .store import Store
 
 NOT_BEGUN, BEGUN, COMPUTED, CORRECTING, READY = '', 'begun', 'computed', 'correcting', 'ready'
 # How many batches the iterator may run ahead of the arithmetic: queued batches take memory.
@@ -48,7 +47,6 @@ class SVRG:
 
     def __init__(self, reference, settings, warn_once):
         self.reference, self.settings, self.warn_once = reference, settings, warn_once
-        self.store = Store(settings.store_snapshot_grads)
         self.snapshot = Snapshot()
         self.step, self.training = Step(stage=NOT_BEGUN), Training()
         self._keeps_comparison = False
@@ -60,18 +58,13 @@ class SVRG:
 
         Steps that have led to a gradient that is not finite are not told if they `may_be_undone`.
         """
-        reference, store = self.reference, self.store
+        reference = self.reference
         before = reference.copy_of_values() if self.snapshot.is_active else {}
         with self.snapshot.being_replaced(lambda: reference.set_values(before)):
             reference.copy_from(model)                                                  # w̃ ← w
-            stores = store.begin_pass(reference, self.warn_once)
-            batches = a_pass.batches(
-                are_kept=stores, at_once=None if stores else reference.batches_at_once)
-            total = self._sum(batches, model, a_pass, workers, stores)                # Σ ∇f_j(w̃)
-            mu = total.mean()                                                       # μ ← (B/n) Σ
+            total = self._sum(a_pass.batches(reference.batches_at_once), model, a_pass, workers)
+            mu = total.mean()                                         # μ ← (B/n) Σ ∇f_j(w̃)
             self._check_full_gradient(mu, a_pass, may_be_undone)
-            if stores and a_pass.is_whole(total.yielded):
-                store.complete(a_pass.train_data, mu, self.warn_once)
             reference.copy_auxiliary_states_of(model)
             self.snapshot.replace(mu)
         self.snapshot.num_taken += 1
@@ -110,7 +103,7 @@ class SVRG:
                 for weight in weights[name]:
                     shifted(weight, by).copyto(weight)
             if batches is None:
-                batches = a_pass.batches(at_once=self.reference.batches_at_once)
+                batches = a_pass.batches(self.reference.batches_at_once)
             full_gradient = self._sum(batches, trained.model, a_pass, workers).mean()
             point = full_gradient and mean_gradient.point(metric, full_gradient, weights)
             self.reference.set_values(before)
@@ -120,11 +113,11 @@ class SVRG:
             yield point_of
             snapshot.replace(snapshot.full_gradient, snapshot.taken_at)
 
-    def _sum(self, batches, model, a_pass, workers, stores=False):
-        """Return the Sum of the gradients of batches, over all workers; store them where asked."""
-        reference, store = self.reference, self.store
+    def _sum(self, batches, model, a_pass, workers):
+        """Return the Sum of the gradients of batches, over all workers."""
+        reference = self.reference
         total = reference.new_sum()
-        with reference.passing(model, stores):
+        with reference.passing(model):
             for number, batch in enumerate(batches, 1):
                 part = reference.gradient(model, batch, a_pass, a_pass.draws_random_numbers)
                 joined = joined_count(batch)
@@ -133,11 +126,6 @@ class SVRG:
                     total.add(part, joined)
                 if number % _BATCHES_AHEAD == 0:
                     total.wait()
-                if stores and not store.is_exceeded:
-                    if not part.is_of_step:
-                        part = reference.gradient(model, batch, draws=a_pass.draws_random_numbers)
-                    batch = a_pass.kept(batch)
-                    store.add(batch, reference.arrays_of(batch), part)
         total.wait()
         workers.sum(total)
         return total
@@ -208,7 +196,7 @@ class SVRG:
         formula : callable, optional
             As in `correct_batch`.
         """
-        step, snapshot, store = self.step, self.snapshot, self.store
+        step, snapshot = self.step, self.snapshot
         if step.stage == CORRECTING:
             raise RuntimeError('update needs another forward and backward: an error has stopped '
                                'the correction of these gradients')
@@ -219,9 +207,6 @@ class SVRG:
             if callable(alpha):
                 alpha = self.settings.alpha_after(snapshot.num_update)
             then = step.gradient
-            if (then is None and store.full_gradient is snapshot.full_gradient
-                    and step.is_training and step.out_grads is None):
-                then = store.found(self.reference.arrays_of(step.batch))
             if then is None:
                 then = self.reference.gradient(model, batch, is_training=step.is_training,
                                                out_grads=step.out_grads)        # ∇f(w̃)
@@ -248,8 +233,6 @@ class Step:
 
     Attributes
     ----------
-    batch : object
-        The batch, which the store may have.
     is_training, out_grads
         How its gradients are computed at both weights.
     stage : str
@@ -259,7 +242,6 @@ class Step:
         That at the snapshot, where it was computed before `SVRG.correct`.
     """
 
-    batch: Any = None
     is_training: bool = True
     out_grads: Any = None
     stage: str = COMPUTED

@@ -57,8 +57,7 @@ class LoopOverIterator:
         if (self._data, self._updates) == (id(train_data), updates) and isinstance(
                 train_data, NDArrayIter) and train_data.cursor > self._end:
             self._warn_once('no step was made from the last snapshot, since train_data were at '
-                            'their end: call train_data.reset() after update_full_grads, or '
-                            'loop over training_batches(train_data)')
+                            'their end: call train_data.reset() after update_full_grads')
 
     def end_pass(self, train_data, updates, may_change=True):
         """Let the first step be checked, unless the loop has been over these data before."""

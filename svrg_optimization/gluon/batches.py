@@ -36,7 +36,7 @@ class GluonPass(BatchesOfPass):
         if hasattr(self.train_data, 'reset'):
             rewind(self.train_data)
 
-    def batches(self, **_):
+    def batches(self, at_once=None):
         """Return an iterator over the batches."""
         return self._batches
 

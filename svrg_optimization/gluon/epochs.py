@@ -12,8 +12,7 @@ def epochs(trainer, train_data, num_epoch, update_freq, begin_epoch, states):
     check_epoch('num_epoch', num_epoch)
     check_epoch('begin_epoch', begin_epoch)
     update_freq = checked_count('update_freq', update_freq)
-    is_read_once = hasattr(train_data, '__next__') and not hasattr(train_data, 'reset')
-    if is_read_once and not trainer._svrg.store.budget:
+    if hasattr(train_data, '__next__') and not hasattr(train_data, 'reset'):
         raise TypeError('train_data must be an iterable that can be read more than once, and not '
                         '%r' % (train_data,))
     return _epochs(trainer, train_data, range(begin_epoch, num_epoch), update_freq, states)

@@ -37,7 +37,7 @@ class GluonReference(Reference):
         self._blocks = set()  # those of the objective that may be compiled
         self._place_of_layer = {}  # that of the input which a Dense block gets
         self._axes_are_checked = False
-        self._first_is_stored = None  # whether the first batch of a pass is; None after it
+        self._is_first = False  # whether the next batch is the first one of a pass
         self._mark = object()  # of gradients that this has computed
         self._probed = []  # views of elements of each parameter
         self._after_step = None  # what the latest step from a snapshot has made of them
@@ -209,9 +209,9 @@ class GluonReference(Reference):
         return Sum(self._gradients, len(next(iter(self._gradients.values()))), batch_size=None)
 
     @contextlib.contextmanager
-    def passing(self, model, stores=False):
+    def passing(self, model):
         """Let the first batch find out what the objective does."""
-        self._first_is_stored = stores
+        self._is_first = True
         yield
 
     def gradient(self, model, batch, a_pass=None, draws=False, is_training=True, out_grads=None):
@@ -223,21 +223,17 @@ class GluonReference(Reference):
                 losses = self._run(batch)[1]
             return BatchGradient(
                 self._gradients, self.rows.count(losses, batch)[2] * model._loss_scale)
-        is_first = self._first_is_stored is not None
-        stores, self._first_is_stored = self._first_is_stored, None
+        is_first, self._is_first = self._is_first, False
         if is_first:
             self.numbers.are_drawn = None
-        if stores or a_pass.is_repeated:
+        if a_pass.is_repeated:
             self.numbers.set_seed(is_new=draws)
         with self._in_place(), self._looking(
                 model._svrg.warn_once, batch,
                 a_pass.reads_inputs) if is_first else contextlib.nullcontext():
             outputs, losses, _ = self._run(with_states(batch, a_pass.states))
-        if is_first and (stores or a_pass.is_repeated and draws):
+        if is_first and a_pass.is_repeated and draws:
             self.numbers.find_out(self._trained[0].list_ctx()[0])
-        if stores and (self.numbers.are_drawn or model._loss_scale != 1 or any(a_pass.states)):
-            raise ValueError('store_snapshot_grads must be False with states, random layers '
-                             'or amp.scale_loss, which a step has other ones of')
         if any(a_pass.states):
             a_pass.states = [_detached(output[1:]) for output in outputs]
         weights, rows, summed = self.rows.count(losses, batch)
@@ -269,10 +265,6 @@ class GluonReference(Reference):
                       'of the whole batch is %.6g. Give 1 for (T, N, C). If a row counts '
                       'otherwise beside other rows, no axis is right'
                       % (self.rows.axes(whole), len(batch), parts, one))
-
-    def arrays_of(self, batch):
-        """List the arrays among the inputs of all devices."""
-        return [array for inputs in batch for array in arrays_in(inputs)]
 
     def current_gradients_of(self, batch, corrects):
         """Compute the gradients of a step's batch at the current weights.

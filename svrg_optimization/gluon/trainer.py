@@ -83,9 +83,6 @@ class SVRGTrainer(gluon.Trainer):
     proximal : object or dict of str to object, optional
         As in SVRGModule. One operator is applied to all parameters whose names end
         with ``weight``.
-    store_snapshot_grads : bool or int
-        Whether the pass for the full gradient stores its batches with their gradients at
-        the snapshot, or the limit in bytes, as in SVRGModule. `training_batches` yields them.
     tol : float, optional
         Largest `distance` in `result` at which `has_converged` is True, as in SVRGModule. It may
         be set later as an attribute.
@@ -96,7 +93,7 @@ class SVRGTrainer(gluon.Trainer):
         If `objective` is not callable or another argument has the wrong type.
     ValueError
         If `batch_axis` is negative, `alpha` is not in [0, 1], `nonfinite` is neither
-        'warn' nor 'raise', `store_snapshot_grads` is below 1, `tol` is not above 0,
+        'warn' nor 'raise', `tol` is not above 0,
         `tol` is given with ``alpha=0``, a weight is row_sparse,
         `kvstore` is ``dist_async`` or gets compressed gradients, `update_on_kvstore` is
         set with a distributed `kvstore`, `svrg_lbfgs` or `proximal`, or these do not
@@ -119,14 +116,12 @@ class SVRGTrainer(gluon.Trainer):
 
     def __init__(self, params, optimizer, optimizer_params=None, kvstore='device',
                  compression_params=None, update_on_kvstore=None, *, objective, loss_is_mean=None,
-                 batch_axis=0, alpha=1., nonfinite='warn', proximal=None,
-                 store_snapshot_grads=False, tol=None):
+                 batch_axis=0, alpha=1., nonfinite='warn', proximal=None, tol=None):
         if not callable(objective):
             raise TypeError('objective must be a function of a batch that returns its loss, not %r'
                             % (objective,))
         settings = Settings(
-            loss_is_mean=loss_is_mean, alpha=alpha, nonfinite=nonfinite, proximal=proximal,
-            store_snapshot_grads=store_snapshot_grads, tol=tol)
+            loss_is_mean=loss_is_mean, alpha=alpha, nonfinite=nonfinite, proximal=proximal, tol=tol)
         if compression_params:
             raise ValueError('compression_params must be None, and not %r: %s'
                              % (compression_params, COMPRESSED))
@@ -244,10 +239,9 @@ class SVRGTrainer(gluon.Trainer):
         ValueError
             If `batches` is below 1 or given with `svrg_lbfgs` or a `tol`; if there is no
             batch; if `states` or a batch do not fit `batch_axis` and the devices; if no
-            parameter is trained; if the network is hybridized with static_shape=True; if
-            `store_snapshot_grads` is set and there are `states`, random layers or a loss of
-            `amp.scale_loss`; if workers have different numbers of batches, settings or
-            numbers of epochs; or if the KVStore compresses.
+            parameter is trained; if the network is hybridized with static_shape=True; if workers
+            have different numbers of batches, settings or numbers of epochs; or if the KVStore
+            compresses.
         RuntimeError
             If it is called within ``autograd.record()``.
         FloatingPointError
@@ -314,7 +308,7 @@ class SVRGTrainer(gluon.Trainer):
         ------
         TypeError, ValueError
             If a number is not an int, `update_freq` is below 1, another number is negative, or
-            `train_data` can be read only once and no batches are stored. Also if
+            `train_data` can be read only once. Also if
             `update_full_grads` or `training_batches` raises one.
 
         Warns
@@ -348,26 +342,15 @@ class SVRGTrainer(gluon.Trainer):
         Returns
         -------
         iterable of tuple or dict
-            The batches that `store_snapshot_grads` stored at the last
-            `update_full_grads`, in a new random order. If none are stored, those of
-            `train_data`, and a DataIter is reset. On several devices each input is a list
+            Those of `train_data`; a DataIter is reset. On several devices each input is a list
             with one part for each device, so you need no ``split_and_load``.
 
         Raises
         ------
         TypeError, ValueError
             If a batch is not one that `update_full_grads` takes.
-
-        Warns
-        -----
-        UserWarning
-            Once if the stored batches are those of another iterable.
         """
-        svrg = self._svrg
-        stored = None if svrg.settings.is_plain else svrg.store.shuffled(train_data)
-        if stored is None:
-            stored = self._batches(train_data).batches()
-        return map(self._as_inputs, stored)
+        return map(self._as_inputs, self._batches(train_data).batches())
 
     def _as_inputs(self, batch):
         """Return a batch as `backward` takes it, one of a dict as this one input; remember it."""
@@ -464,7 +447,7 @@ class SVRGTrainer(gluon.Trainer):
         before, self._summed = self._summed, None
         batch = list(zip(*inputs)) if in_lists else [inputs]
         try:
-            svrg.step = Step(batch, stage=BEGUN)
+            svrg.step = Step(stage=BEGUN)
             outputs, rows = reference.current_gradients_of(batch, svrg.corrects)
             svrg.step.stage = COMPUTED
             svrg.correct(self, reference.current_gradients, batch)

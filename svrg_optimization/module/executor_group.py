@@ -4,7 +4,7 @@ import numpy as np
 from mxnet import ndarray as nd
 from mxnet.executor_manager import _split_input_slice
 
-from ..core.arrays import bytes_of, is_row_sparse
+from ..core.arrays import is_row_sparse
 from ..data.batch_rows import batch_axis, labels_of
 from ..mxnet_repair.executors import forward
 
@@ -76,12 +76,6 @@ def bytes_of_activations(module):
            if name in executor.arg_dict})
     return sum(4 * int(np.prod(shape)) for name, shape in zip(internals.list_outputs(), shapes)
                if name not in arguments)
-
-
-def bytes_of_inputs(module):
-    """Return the bytes of a module's data, labels and states on its first device."""
-    arguments = module._exec_group.execs[0].arg_dict
-    return sum(bytes_of(arguments[name]) for name in input_names(module) if name in arguments)
 
 
 def bind_on_inputs_of(model, module):

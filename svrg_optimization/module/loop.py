@@ -70,7 +70,7 @@ def _train_epochs(module, given, data):
         given.eval_metric.reset()
         if not run.begin_epoch(epoch, epoch % svrg.settings.update_freq == 0):
             break
-        for name, value in _train(module, given, data.batches(run.is_plain), epoch, tic):
+        for name, value in _train(module, given, data.batches(), epoch, tic):
             module.logger.info('Epoch[%d] Train-%s=%f', epoch, name, value)
         module.logger.info('Epoch[%d] Time cost=%.3f', epoch, time.time() - tic)
         given.arg_params, given.aux_params = module.get_params()
@@ -141,12 +141,12 @@ class _Data:
 
     def __init__(self, module, given, is_ours):
         self._module, self._given, self._is_ours = module, given, is_ours
-        # Whether the data are known to stand at their beginning, whether the epoch reads them, and
-        # what sets them to their beginning after a pass.
-        self._is_rewound, self._is_read, self._rewind = False, False, None
+        # Whether the data are known to stand at their beginning, and what sets them there after a
+        # pass.
+        self._is_rewound, self._rewind = False, None
 
     def take_snapshot(self):
-        """Take a snapshot. Then `batches` rewinds the data, unless it has stored batches."""
+        """Take a snapshot. Then `batches` rewinds the data."""
         module, data, svrg = self._module, self._given.train_data, self._module._svrg
         default = module._default_bucket
         self._rewind = rewind_for_pass(data, self._is_rewound)
@@ -155,7 +155,6 @@ class _Data:
             module.update_full_grads(data)
         finally:
             default._pass_of_fit = None, False
-        svrg.store.train_data = data  # an override may read others
         if svrg.training.result is not None and svrg.training.result.reason == 'rolled back':
             executor_group.mark_host_copies_stale(module)
 
@@ -165,21 +164,16 @@ class _Data:
         if rewind_data:
             rewind_data()
 
-    def batches(self, is_plain):
-        """Return an iterator over the batches of an epoch, the stored ones if there are some."""
+    def batches(self):
+        """Return an iterator over the batches of an epoch."""
         given, data = self._given, self._given.train_data
-        stored = None if is_plain else self._module._svrg.store.shuffled(data)
-        self._is_read, self._is_rewound = stored is None or self._rewind is not None, False
-        if stored is not None:
-            self._rewind = None
-            return iter(stored)
+        self._is_rewound = False
         self.rewind()
         is_unseen = (self._is_ours and given.batch_end_callback is None
                      and given.sparse_row_id_fn is None)
         return views(data) if is_unseen and is_viewable(data) else iter(data)
 
     def reset(self):
-        """Reset the data after an epoch, unless they have not been read."""
-        if self._is_read:
-            self._given.train_data.reset()
-            self._is_rewound = True
+        """Reset the data after an epoch."""
+        self._given.train_data.reset()
+        self._is_rewound = True

@@ -8,25 +8,21 @@ from ..data.batch_rows import held
 from ..data.iterators import batches_stay
 from ..data.ndarray_iter import is_viewable, join_csr, views
 
-_END = object()
-
 
 class Pass(BatchesOfPass):
     """Batches of a pass over an iterator that stands at its beginning."""
 
-    _batches = rewind = None
+    rewind = None
 
-    def batches(self, are_kept=False, at_once=None):
-        """Return an iterator over the batches, which may be views of rows unless they are kept.
+    def batches(self, at_once=None):
+        """Return an iterator over the batches, which may be views of rows.
 
         `at_once` takes a batch, and returns how many like it may be joined into one.
         """
-        self._batches = iter(self.train_data)
-        if not are_kept and is_viewable(self.train_data):
+        if is_viewable(self.train_data):
             return views(self.train_data, self.count, at_once)
-        # The end of the data ends map too. Unlike islice it does not call __iter__ again.
-        count = () if self.count is None else (min(self.count, sys.maxsize),)
-        batches = map(next, itertools.repeat(self._batches, *count))
+        count = self.count if self.count is None else min(self.count, sys.maxsize)
+        batches = itertools.islice(self.train_data, count)
         return join_csr(batches, at_once) if at_once else batches
 
     def again(self):
@@ -37,10 +33,6 @@ class Pass(BatchesOfPass):
         else:
             self.rewind()
         return self
-
-    def is_whole(self, yielded):
-        """Tell whether `yielded` batches were all batches; read one more to find out, if needed."""
-        return yielded != self.count or next(self._batches, _END) is _END
 
     def kept(self, batch):
         """Return a copy of a batch, unless its iterator is known not to overwrite it."""

@@ -7,7 +7,7 @@ import numpy as np
 from ..core.arrays import set_all
 from ..core.front_end import Reference
 from ..core.full_gradient import BatchGradient, Sum
-from ..data.batch_rows import as_list, check_batch, count_rows, labels_of, without_padding
+from ..data.batch_rows import as_list, check_batch, count_rows, without_padding
 from ..data.iterators import pads_in_front
 from . import executor_group
 from .executors import Executors
@@ -53,12 +53,6 @@ class ModuleReference(Reference):
         """Whether a batch has the same gradient again with the same masks."""
         return not self.executors.masks.unshared
 
-    @property
-    def is_cheap(self):
-        """Whether layers have fewer outputs than inputs, so that a gradient is soon computed."""
-        module = self.executors.module
-        return executor_group.bytes_of_activations(module) <= executor_group.bytes_of_inputs(module)
-
     def new_sum(self):
         """Return a Sum that is 0."""
         return Sum(executor_group.gradients(self.executors.module), self._devices, self.batch_size,
@@ -101,7 +95,7 @@ class ModuleReference(Reference):
     # A pass
 
     @contextlib.contextmanager
-    def passing(self, model, stores=False):
+    def passing(self, model):
         """Protect the model's inputs from a pass, for a later backward or a Monitor."""
         reduction, unshared = self.executors.loss_reduction, self.executors.masks.unshared
         if unshared:
@@ -138,12 +132,12 @@ class ModuleReference(Reference):
             return executors.run(executors.bound_for('data', batch), batch, model, draws)
         part, module, real = self._real_rows(executors, batch, a_pass)
         if not real:
-            return BatchGradient({}, executor_group.batch_size(executors.module), is_of_step=False)
+            return BatchGradient({}, executor_group.batch_size(executors.module))
         reduction = executors.loss_reduction
         found = executors.run(module, part, model, draws,
                               None if model._svrg.snapshot.num_taken else self.warn_once)
         parts = executor_group.rows_on_devices(module, reduction.mask)
-        return found._replace(rows=round(real * sum(parts)), is_of_step=part is batch,
+        return found._replace(rows=round(real * sum(parts)),
                               weights=reduction.weights(parts, real, self.batch_size))
 
     def _real_rows(self, executors, batch, a_pass):
@@ -193,7 +187,3 @@ class ModuleReference(Reference):
         return [(layer, piece.data[place] if padding < rows else np.empty(0))
                 for piece in as_list(batch) for layer, place in bucket._layers_of_inputs.items()
                 if layer.weight in self.weights()]
-
-    def arrays_of(self, batch):
-        """List the data and labels of a batch."""
-        return [array for piece in as_list(batch) for array in [*piece.data, *labels_of(piece)]]

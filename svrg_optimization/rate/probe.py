@@ -25,9 +25,9 @@ class SampledBatch(BatchesOfPass):
         self.reads_inputs = moments is not None
         self._generator = np.random.RandomState(seed)
 
-    def batches(self, **how):
+    def batches(self, at_once=None):
         """Yield the batches; keep one, by reservoir sampling, and the states before it."""
-        for batch in self._a_pass.batches(**how):
+        for batch in self._a_pass.batches(at_once):
             for place in range(joined_count(batch)):
                 self.read += 1
                 if self._generator.randint(self.read) == 0:
@@ -38,14 +38,6 @@ class SampledBatch(BatchesOfPass):
                 self._moments.add(batch)
         if self.batch is not None:
             self.states = states
-
-    def is_whole(self, yielded):
-        """As that of the pass."""
-        return self._a_pass.is_whole(yielded)
-
-    def kept(self, batch):
-        """As that of the pass."""
-        return self._a_pass.kept(batch)
 
 
 def probe(svrg, trained, regime, now, sample, workers):
