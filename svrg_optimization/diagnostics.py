@@ -143,14 +143,14 @@ def _gradients(mod, data):
     then = reference.copy_of_values()
     snapshot.is_active = False  # until its weights are back, whatever happens
     try:
-        with reference.passing(mod):
-            reference.copy_from(mod)
-            now = reference.copy_of_values()
-            for batch in mod._batches(data).batches() if is_gluon else data:
-                plain, rows = _gradient(mod, now, batch, draws=True)
-                at_snapshot, _ = _gradient(mod, then, batch, draws=False)
-                unit = 1 / rows if is_gluon else 1
-                yield unit * plain, unit * (at_snapshot - full_gradient.scale_for(rows) * mu)
+        reference.begin_pass()
+        reference.copy_from(mod)
+        now = reference.copy_of_values()
+        for batch in mod._batches(data).batches() if is_gluon else data:
+            plain, rows = _gradient(mod, now, batch, draws=True)
+            at_snapshot, _ = _gradient(mod, then, batch, draws=False)
+            unit = 1 / rows if is_gluon else 1
+            yield unit * plain, unit * (at_snapshot - full_gradient.scale_for(rows) * mu)
     finally:
         mx.nd.waitall()
         reference.set_values(then)

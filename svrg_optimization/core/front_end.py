@@ -33,8 +33,6 @@ end calls ``rule.reset()`` for another model.
 tests/core/test_front_end.py has the smallest front end.
 """
 
-import contextlib
-
 from .arrays import as_float32, set_all
 
 
@@ -124,9 +122,8 @@ class Reference:
         """Return a Sum that is 0."""
         raise NotImplementedError
 
-    def passing(self, model):
-        """Return a context manager for a pass: it restores what the pass changes in the model."""
-        return contextlib.nullcontext()
+    def begin_pass(self):
+        """Prepare for the batches of a pass."""
 
     def batches_at_once(self, batch):
         """Return how many batches like this one may be joined into one, with the rows of all."""

@@ -115,17 +115,16 @@ class SVRG:
 
     def _sum(self, batches, model, a_pass, workers):
         """Return the Sum of the gradients of batches, over all workers."""
-        reference = self.reference
-        total = reference.new_sum()
-        with reference.passing(model):
-            for number, batch in enumerate(batches, 1):
-                part = reference.gradient(model, batch, a_pass, a_pass.draws_random_numbers)
-                joined = joined_count(batch)
-                total.yielded += joined
-                if part.rows:
-                    total.add(part, joined)
-                if number % _BATCHES_AHEAD == 0:
-                    total.wait()
+        total = self.reference.new_sum()
+        self.reference.begin_pass()
+        for number, batch in enumerate(batches, 1):
+            part = self.reference.gradient(model, batch, a_pass, a_pass.draws_random_numbers)
+            joined = joined_count(batch)
+            total.yielded += joined
+            if part.rows:
+                total.add(part, joined)
+            if number % _BATCHES_AHEAD == 0:
+                total.wait()
         total.wait()
         workers.sum(total)
         return total

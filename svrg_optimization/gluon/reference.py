@@ -208,11 +208,9 @@ class GluonReference(Reference):
         self.allocate()
         return Sum(self._gradients, len(next(iter(self._gradients.values()))), batch_size=None)
 
-    @contextlib.contextmanager
-    def passing(self, model):
+    def begin_pass(self):
         """Let the first batch find out what the objective does."""
         self._is_first = True
-        yield
 
     def gradient(self, model, batch, a_pass=None, draws=False, is_training=True, out_grads=None):
         """Return the BatchGradient of a batch."""

@@ -44,11 +44,6 @@ def input_names(module):
     return names + module._state_names
 
 
-def has_dense_inputs(module):
-    """Tell whether another module can be bound on the input arrays of this one."""
-    return all(array.stype == 'default' for array in inputs(module))
-
-
 def share_no_inputs(module):
     """Let modules that will share parameters with this one have separate inputs.
 
@@ -76,29 +71,6 @@ def bytes_of_activations(module):
            if name in executor.arg_dict})
     return sum(4 * int(np.prod(shape)) for name, shape in zip(internals.list_outputs(), shapes)
                if name not in arguments)
-
-
-def bind_on_inputs_of(model, module):
-    """Bind a module again, on the input arrays of another of the same network and shapes."""
-    group = module._exec_group
-    group.execs, group.shared_data_arrays = [], [
-        {name: executor.arg_dict[name] for name in input_names(model) if name in executor.arg_dict}
-        for executor in model._exec_group.execs]
-    group.bind_exec(module.data_shapes, module.label_shapes)
-    group.set_params(module._arg_params, module._aux_params)
-    share_no_inputs(module)
-    if len(group.execs) == 1 and group.contexts[0].device_type == 'cpu':
-        # On one CPU the copies on the host can be the arrays themselves.
-        first = group.execs[0]
-        module._arg_params = {name: first.arg_dict[name] for name in group.param_names}
-        module._aux_params = dict(first.aux_dict)
-
-
-def inputs(module):
-    """List the arrays of data, labels and states on all devices."""
-    names = input_names(module)
-    return [array for executor in module._exec_group.execs
-            for name, array in executor.arg_dict.items() if name in names]
 
 
 def can_merge_batches(module):
@@ -137,18 +109,15 @@ def run(module, batch, model, masks=None):
     return [executor.outputs for executor in group.execs]
 
 
-def run_on_inputs_of(source, target, is_train, mask_names, shares_inputs, out_grads):
+def run_on_inputs_of(source, target, is_train, mask_names, out_grads):
     """Run a module forward and backward on the current inputs of another, which is bound alike.
 
     Return its gradients, and the number of rows. The masks of `mask_names` are further outputs of
-    `source` and inputs of `target`. Data, labels and states are copied, unless it `shares_inputs`:
-    then both have the same arrays until one is reshaped.
+    `source` and inputs of `target`.
     """
     outputs = source._exec_group.num_outputs
-    are_as_bound = source._exec_group._default_execs is None is target._exec_group._default_execs
-    names = [] if shares_inputs and are_as_bound else input_names(source)
     for executor, to in zip(source._exec_group.execs, target._exec_group.execs):
-        for name in names:
+        for name in input_names(source):
             if name in executor.arg_dict:
                 executor.arg_dict[name].copyto(to.arg_dict[name])
         for name, mask in zip(mask_names, executor.outputs[outputs:]):

@@ -26,8 +26,7 @@ class Executors:
 
     A second Module of the same network, `module`, holds the weights. A third and a fourth one,
     for batches of other shapes, share its parameters. The second one cannot be reshaped
-    instead, because MXNet does not reshape executors with csr data or with masks. If possible,
-    the second one uses the input arrays of the model (`shares_inputs`).
+    instead, because MXNet does not reshape executors with csr data or with masks.
     """
 
     def __init__(self, model, masks, nodes, loss_is_mean):
@@ -45,7 +44,6 @@ class Executors:
 
     def _forget_further_ones(self):
         self._others, self._most_to_merge = [], None
-        self.shares_inputs = False
 
     def bind(self, model, shared=None):
         """Bind as the model is bound, with the parameters of `shared`, further Executors."""
@@ -60,9 +58,6 @@ class Executors:
         self.module.bind(model.data_shapes, model.label_shapes, grad_req=requests,
                          shared_module=shared and shared.module)
         self.module.params_initialized = True  # the first snapshot sets them
-        self.shares_inputs = shared is None and executor_group.has_dense_inputs(model)
-        if self.shares_inputs:
-            executor_group.bind_on_inputs_of(model, self.module)
 
     def reset_bind(self):
         """Forget the executors, but not the parameters."""

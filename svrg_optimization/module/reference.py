@@ -1,7 +1,5 @@
 """What computes gradients at the snapshot of a Module."""
 
-import contextlib
-
 import numpy as np
 
 from ..core.arrays import set_all
@@ -94,9 +92,8 @@ class ModuleReference(Reference):
 
     # A pass
 
-    @contextlib.contextmanager
-    def passing(self, model):
-        """Protect the model's inputs from a pass, for a later backward or a Monitor."""
+    def begin_pass(self):
+        """Warn of what makes the full gradient another one than that of the steps."""
         reduction, unshared = self.executors.loss_reduction, self.executors.masks.unshared
         if unshared:
             self.warn_once('%s: these layers draw random numbers anew at the snapshot, noise in '
@@ -105,26 +102,15 @@ class ModuleReference(Reference):
             self.warn_once("normalization='valid' counts what only the loss knows: the full "
                            'gradient counts each row, so another shuffling has another optimum. '
                            'Take MakeLoss of the sum, or one SoftmaxOutput whose label is an input')
-        inputs = executor_group.inputs(model) if self.executors.shares_inputs else []
-        before = [array.copy() for array in inputs]
-        try:
-            yield
-        finally:
-            for array, target in zip(before, inputs):
-                array.copyto(target)
 
     # The gradient
 
     def gradient(self, model, batch, a_pass=None, draws=False, is_training=True, out_grads=None):
         """Return the BatchGradient of a batch; None is the model's latest one, with its masks."""
         if batch is None:
-            executors = self.executors
-            module, shares_inputs = executors.module, executors.shares_inputs
-            shapes = model.data_shapes, model.label_shapes
-            if (module.data_shapes, module.label_shapes) != shapes:
-                module, shares_inputs = executors.for_shapes(*shapes), False
+            module = self.executors.for_shapes(model.data_shapes, model.label_shapes)
             return BatchGradient(*executor_group.run_on_inputs_of(
-                model, module, is_training, executors.masks.names, shares_inputs, out_grads))
+                model, module, is_training, self.executors.masks.names, out_grads))
         if self.bucket_of:
             model = self.bucket_of(batch)
         executors = model._svrg.reference.executors
