@@ -27,7 +27,6 @@ from .kvstore.keys import KVStoreKeys
 from .kvstore.kinds import is_distributed
 from .kvstore.workers import exchange
 from .module import executor_group, loop
-from .module.dropout_masks import DropoutMasks
 from .module.install import install, optimizer_kept_on_error, wrapped_optimizer
 from .module.passes import Pass
 from .module.reference import ModuleReference
@@ -165,10 +164,8 @@ class SVRGModule(Module):
         self._proximal = ProximalOperators(
             settings.proximal, self._trainable, weights_of(symbol, self._trainable))
         graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
-        self._masks = DropoutMasks(symbol, graph)
         warn_once = WarnOnce()
-        self._svrg = SVRG(ModuleReference(self, self._masks, graph['nodes'], warn_once, settings),
-                          settings, warn_once)
+        self._svrg = SVRG(ModuleReference(self, graph, warn_once, settings), settings, warn_once)
         self._ctx_len = len(self._context)  # for code written for mxnet.contrib
         self._keys = KVStoreKeys(self._param_names, self._trainable)
         self._waiting = {}  # parts of a checkpoint, for bind and init_optimizer
@@ -296,13 +293,9 @@ class SVRGModule(Module):
                 raise ValueError('label_names must be inputs of the symbol, which has %s, and not '
                                  '%s' % (self._symbol.list_arguments(), sorted(unknown)))
         try:
-            if for_training:
-                self._symbol = self._masks.symbol_giving
             with contextlib.nullcontext() if for_training else without_fusion():
                 super().bind(data_shapes, label_shapes, for_training, inputs_need_grad,
                              force_rebind, shared_module, grad_req)
-            self._symbol = self._masks.symbol
-            executor_group.hide_outputs_behind(self, self._symbol)
             if isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded:
                 shared = shared_module._svrg
             svrg.reference.bind(self, shared and shared.reference)
@@ -315,7 +308,7 @@ class SVRGModule(Module):
                 self._waiting.pop('svrg', None)  # only now: a Ctrl-C would have lost it
                 svrg.drop_snapshot_without(executor_group.gradients(self))
         except BaseException:
-            self._symbol, svrg.snapshot = self._masks.symbol, snapshot
+            svrg.snapshot = snapshot
             self._reset_bind()
             raise
 
@@ -465,6 +458,8 @@ class SVRGModule(Module):
         reference = self._svrg.reference
         is_training = self.for_training if is_train is None else is_train
         batch_size = reference.batch_size
+        if is_training and self._svrg.corrects:
+            reference.draw()
         try:
             super().forward(data_batch, is_train)
         finally:

@@ -41,16 +41,7 @@ class NoLossError(ValueError):
 
 
 class Reference:
-    """Holder of the weights w̃ of the snapshot, which computes gradients there.
-
-    Attributes
-    ----------
-    repeats_draws : bool
-        Whether a batch has the same gradient when it is computed again with the same random
-        numbers.
-    """
-
-    repeats_draws = True
+    """Holder of the weights w̃ of the snapshot, which computes gradients there."""
 
     def noise_sources(self):
         """List the layers, such as Dropout, that make the objective differ from batch to batch."""

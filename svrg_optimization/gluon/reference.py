@@ -11,10 +11,10 @@ from mxnet import autograd, gluon, nd
 from .._labels import check_block
 from ..core.front_end import Reference
 from ..core.full_gradient import BatchGradient, Sum
+from ..core.random_numbers import RandomNumbers
 from ..rate.metric import Layer
 from .batches import with_states
 from .numpy_arrays import arrays_in, as_nd
-from .random_numbers import RandomNumbers
 
 _PROBED = 64  # elements of a parameter that tell whether somebody has set it
 _is_fresh = operator.attrgetter('_fresh_grad')

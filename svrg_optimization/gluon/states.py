@@ -7,9 +7,9 @@ import numpy as np
 from mxnet import util
 
 from .._warn_once import warn
+from ..core.random_numbers import RandomNumbers
 from ..rate.svrg_lbfgs import rule_of
 from ..svrg_optimizer import set_update_counts, update_counts
-from .random_numbers import RandomNumbers
 
 
 def state(trainer):

@@ -29,15 +29,6 @@ def gradients(module):
     return found
 
 
-def hide_outputs_behind(module, symbol):
-    """Let a module that is bound with further outputs show only the outputs of a symbol."""
-    group = module._exec_group
-    group.symbol = symbol
-    group.output_names = symbol.list_outputs()
-    group.num_outputs = len(group.output_names)
-    group.output_layouts = group.output_layouts[:group.num_outputs]
-
-
 def input_names(module):
     """List the names of a module's data, labels and states."""
     names = [description.name for description in module.data_shapes + (module.label_shapes or [])]
@@ -93,35 +84,29 @@ def is_bound_for(module, batch):
     return True
 
 
-def run(module, batch, model, masks=None):
+def run(module, batch, model):
     """Run a module on a batch of its shapes; list all its outputs for each device.
 
-    It gets new masks, and the states of the model, without their last rows if it has fewer rows.
+    It gets the states of the model, without their last rows if it has fewer rows.
     """
     group = module._exec_group
     for states, copies in zip(model._exec_group.state_arrays, group.state_arrays):
         for state, copy in zip(states, copies):
             (state if state.shape == copy.shape else nd.slice_like(state, copy)).copyto(copy)
-    for executor in group.execs if masks else ():
-        masks.draw(executor.arg_dict)
     group.forward(batch, is_train=True)
     group.backward()
     return [executor.outputs for executor in group.execs]
 
 
-def run_on_inputs_of(source, target, is_train, mask_names, out_grads):
+def run_on_inputs_of(source, target, is_train, out_grads):
     """Run a module forward and backward on the current inputs of another, which is bound alike.
 
-    Return its gradients, and the number of rows. The masks of `mask_names` are further outputs of
-    `source` and inputs of `target`.
+    Return its gradients, and the number of rows.
     """
-    outputs = source._exec_group.num_outputs
     for executor, to in zip(source._exec_group.execs, target._exec_group.execs):
         for name in input_names(source):
             if name in executor.arg_dict:
                 executor.arg_dict[name].copyto(to.arg_dict[name])
-        for name, mask in zip(mask_names, executor.outputs[outputs:]):
-            mask.copyto(to.arg_dict[name])
         forward(to, is_train)
     target._exec_group.backward(out_grads)
     return gradients(target), target._exec_group.batch_size

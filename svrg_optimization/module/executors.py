@@ -26,17 +26,17 @@ class Executors:
 
     A second Module of the same network, `module`, holds the weights. A third and a fourth one,
     for batches of other shapes, share its parameters. The second one cannot be reshaped
-    instead, because MXNet does not reshape executors with csr data or with masks.
+    instead, because MXNet does not reshape executors with csr data.
     """
 
-    def __init__(self, model, masks, nodes, loss_is_mean):
-        self.masks, self._nodes, self._loss_is_mean = masks, nodes, loss_is_mean
-        self._losses = Losses(masks.symbol_taking, masks.graph_taking, {
-            *model._data_names, *model._label_names, *model._state_names, *masks.names})
+    def __init__(self, model, graph, loss_is_mean):
+        self._nodes, self._loss_is_mean = graph['nodes'], loss_is_mean
+        self._losses = Losses(model.symbol, graph, {
+            *model._data_names, *model._label_names, *model._state_names})
         self._new_module = functools.partial(
             Module, self._losses.symbol, model._data_names, model._label_names, model.logger,
             model._context, fixed_param_names=model._fixed_param_names,
-            state_names=model._state_names + masks.names, group2ctxs=model._group2ctxs)
+            state_names=model._state_names, group2ctxs=model._group2ctxs)
         self.module = self._new_module(work_load_list=model._work_load_list)
         self._state_names = model._state_names
         self.loss_reduction = None
@@ -133,22 +133,20 @@ class Executors:
 
     # Gradients and losses. The next run overwrites them.
 
-    def run(self, module, batch, model, draws_masks=True, warn_once=None):
+    def run(self, module, batch, model, warn_once=None):
         """Return the BatchGradient of a batch, with the model's states.
 
-        `module` is what `for_batch` has returned for it. With `draws_masks` its Dropout layers get
-        new masks, otherwise those of the last run. If `warn_once` is given, it warns of labels.
+        `module` is what `for_batch` has returned for it. If `warn_once` is given, it warns of labels.
         """
         try:
-            by_device = executor_group.run(module, batch, model,
-                                           self.masks if draws_masks else None)
+            by_device = executor_group.run(module, batch, model)
         except mx.MXNetError as error:
             if 'head_gradient is required' not in str(error):
                 raise
             raise NoLossError('the symbol has outputs without a loss, and so no full gradient: put '
                               'such of %s into mx.sym.BlockGrad, or, if backward gets its '
                               'out_grads, the loss that these come from into mx.sym.MakeLoss'
-                              % ', '.join(self.masks.symbol.list_outputs())) from error
+                              % ', '.join(model.symbol.list_outputs())) from error
         losses = [self._losses.of(outputs) for outputs in by_device]
         for outputs in by_device if warn_once else ():
             self._losses.check_labels(outputs, warn_once)

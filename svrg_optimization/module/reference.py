@@ -1,10 +1,13 @@
 """What computes gradients at the snapshot of a Module."""
 
+import re
+
 import numpy as np
 
 from ..core.arrays import set_all
 from ..core.front_end import Reference
 from ..core.full_gradient import BatchGradient, Sum
+from ..core.random_numbers import RandomNumbers
 from ..data.batch_rows import as_list, check_batch, count_rows, without_padding
 from ..data.iterators import pads_in_front
 from . import executor_group
@@ -12,6 +15,11 @@ from .executors import Executors
 from .inputs import layers_of_inputs
 from .loss_reduction import is_set
 from .workers import kvstore_of_weights
+
+_RANDOM = re.compile(
+    r'Dropout|_npx_dropout|_image_random_\w+|_?random_(?!pdf)\w+|_?sample_\w+|_?shuffle|normal'
+    r'|uniform|_npi_(bernoulli|choice|exponential|gamma|multinomial|normal|normal_n|random_randint'
+    r'|shuffle|uniform|uniform_n)')
 
 
 class ModuleReference(Reference):
@@ -23,8 +31,11 @@ class ModuleReference(Reference):
 
     bucket_of = batch_size = None
 
-    def __init__(self, model, masks, nodes, warn_once, settings):
-        self.executors = Executors(model, masks, nodes, settings.loss_is_mean)
+    def __init__(self, model, graph, warn_once, settings):
+        nodes = graph['nodes']
+        self.executors = Executors(model, graph, settings.loss_is_mean)
+        self._random_layers = [node['name'] for node in nodes if _is_random(node)]
+        self._numbers = RandomNumbers()
         self.warn_once, self._devices = warn_once, len(model._context)
         self._layers_of_inputs = layers_of_inputs(nodes, model._data_names)
         self._has_batch_statistics = any(  # which a frozen BatchNorm does not change
@@ -43,13 +54,12 @@ class ModuleReference(Reference):
 
     def noise_sources(self):
         """List the layers that draw random numbers, and the use of a batch's own statistics."""
-        masks = self.executors.masks
-        return [*masks.layers, *masks.unshared, *['BatchNorm'] * self._has_batch_statistics]
+        return [*self._random_layers, *['BatchNorm'] * self._has_batch_statistics]
 
-    @property
-    def repeats_draws(self):
-        """Whether a batch has the same gradient again with the same masks."""
-        return not self.executors.masks.unshared
+    def draw(self, is_new=True):
+        """Let random layers draw new numbers, or the last ones again."""
+        if self._random_layers:
+            self._numbers.set_seed(is_new)
 
     def new_sum(self):
         """Return a Sum that is 0."""
@@ -94,10 +104,7 @@ class ModuleReference(Reference):
 
     def begin_pass(self):
         """Warn of what makes the full gradient another one than that of the steps."""
-        reduction, unshared = self.executors.loss_reduction, self.executors.masks.unshared
-        if unshared:
-            self.warn_once('%s: these layers draw random numbers anew at the snapshot, noise in '
-                           'each step; only Dropout layers share theirs' % ', '.join(unshared))
+        reduction = self.executors.loss_reduction
         if reduction.is_masked and not reduction.mask:
             self.warn_once("normalization='valid' counts what only the loss knows: the full "
                            'gradient counts each row, so another shuffling has another optimum. '
@@ -106,21 +113,24 @@ class ModuleReference(Reference):
     # The gradient
 
     def gradient(self, model, batch, a_pass=None, draws=False, is_training=True, out_grads=None):
-        """Return the BatchGradient of a batch; None is the model's latest one, with its masks."""
+        """Return the BatchGradient of a batch; None is the model's latest one."""
         if batch is None:
+            self.draw(is_new=False)
             module = self.executors.for_shapes(model.data_shapes, model.label_shapes)
             return BatchGradient(*executor_group.run_on_inputs_of(
-                model, module, is_training, self.executors.masks.names, out_grads))
+                model, module, is_training, out_grads))
         if self.bucket_of:
             model = self.bucket_of(batch)
         executors = model._svrg.reference.executors
+        if a_pass is None or a_pass.is_repeated:
+            model._svrg.reference.draw(is_new=draws)
         if a_pass is None:
-            return executors.run(executors.bound_for('data', batch), batch, model, draws)
+            return executors.run(executors.bound_for('data', batch), batch, model)
         part, module, real = self._real_rows(executors, batch, a_pass)
         if not real:
             return BatchGradient({}, executor_group.batch_size(executors.module))
         reduction = executors.loss_reduction
-        found = executors.run(module, part, model, draws,
+        found = executors.run(module, part, model,
                               None if model._svrg.snapshot.num_taken else self.warn_once)
         parts = executor_group.rows_on_devices(module, reduction.mask)
         return found._replace(rows=round(real * sum(parts)),
@@ -173,3 +183,13 @@ class ModuleReference(Reference):
         return [(layer, piece.data[place] if padding < rows else np.empty(0))
                 for piece in as_list(batch) for layer, place in bucket._layers_of_inputs.items()
                 if layer.weight in self.weights()]
+
+
+def _is_random(node):
+    """Tell whether an operator draws random numbers."""
+    attrs = node.get('attrs', {})
+    return (_RANDOM.fullmatch(node['op']) is not None
+            or (node['op'] == 'RNN' and float(attrs.get('p', 0)) > 0)
+            or (node['op'] == 'LeakyReLU' and attrs.get('act_type') == 'rrelu')
+            or any(map(_is_random, (inner for graph in node.get('subgraphs', [])
+                                    for inner in graph['nodes']))))

@@ -196,8 +196,7 @@ class SnapshotRule(LRScheduler):
         elif math.isfinite(now.objective):
             regime.largest = max(regime.largest, abs(now.objective))
         regime.adapt(seen, now.weights)
-        if (regime.pairs.gamma is None or regime.has_noise) and not seen.rolls_back and (
-                svrg.reference.repeats_draws):
+        if (regime.pairs.gamma is None or regime.has_noise) and not seen.rolls_back:
             regime.learn(probe(svrg, trained, regime, now, sample, workers))
         regime.follow(mean_gradient.decays)
         regime.ways.add(*regime.way(former if seen.rolls_back else now),
