@@ -1,6 +1,5 @@
-"""SVRGTrainer, Gluon's Trainer with SVRG gradients, and what it needs in Gluon's Estimator."""
+"""SVRGTrainer, Gluon's Trainer with SVRG gradients."""
 
-from .estimator import SnapshotHandler, SVRGBatchProcessor
 from .trainer import SVRGTrainer
 
-__all__ = ['SVRGTrainer', 'SVRGBatchProcessor', 'SnapshotHandler']
+__all__ = ['SVRGTrainer']

@@ -168,7 +168,6 @@ class SVRGTrainer(gluon.Trainer):
         self._batch_sizes = 0  # of the steps since the workers agreed last
         self._summed = None  # rows whose SVRG gradients `step` is to find
         self._keys_on_servers = set()
-        self._data_of_snapshot = None  # what it is the mean over; not known of a file's
         self._yielded = YieldedBatches(self._svrg.warn_once, arrays_of)
 
     alpha, tol = setting('alpha'), setting('tol')
@@ -268,7 +267,6 @@ class SVRGTrainer(gluon.Trainer):
         if self._reference.weights_were_set():
             self._svrg.forget_history(trained)
         convergence.take(self._svrg, trained, a_pass, self._agreeing_workers(takes_snapshot=True))
-        self._data_of_snapshot = train_data
         self._yielded.end_pass()
         a_pass.rewind()
 
@@ -516,10 +514,7 @@ class SVRGTrainer(gluon.Trainer):
         overwritten = [] if summed is None else reference.overwritten()
         if overwritten or svrg.corrects and svrg.step.stage != READY:
             raise RuntimeError('a step needs trainer.backward(...) of its batch before it, and no '
-                               'other backward pass after that%s; alpha = 0 makes plain steps. In '
-                               'an Estimator a step is made by SnapshotHandler, in the place of a '
-                               'GradientUpdateHandler: to clip or to accumulate gradients, '
-                               'override batch_end of SnapshotHandler' % (
+                               'other backward pass after that%s; alpha = 0 makes plain steps' % (
                                    overwritten and ', which has overwritten the gradients of '
                                    + ', '.join(overwritten) or ''))
         if summed is not None:
@@ -589,7 +584,6 @@ class SVRGTrainer(gluon.Trainer):
         except gluon.parameter.DeferredInitializationError as error:
             raise RuntimeError('load_states needs parameters whose shapes are known: call '
                                'net.load_parameters before it, or net once') from error
-        self._data_of_snapshot = None
 
     def _init_all(self):
         """Initialize the KVStore and parameters, as Trainer does."""
