@@ -25,7 +25,7 @@ class RandomNumbers:
         if self._generator is None:
             self._generator = np.random.RandomState(
                 int(random.randint(0, 2 ** 31 - 1).asscalar()))
-        if is_new:
+        if is_new or self._seed is None:
             self._seed = int(self._generator.randint(2 ** 31 - 1))
         random.seed(self._seed)
 
