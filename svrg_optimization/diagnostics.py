@@ -47,10 +47,8 @@ def gradient_variance(mod, data):
     With ``update_freq=m`` an epoch of SVRG takes 2 + 1/m gradient passes. In as
     many passes SGD could use batches with 2 + 1/m times the rows, whose variance
     is smaller by this factor. So SVRG pays if its variance is below
-    1/(2 + 1/m) of the plain one: 1/3 for ``update_freq=1`` and 0.4 for 2. With
-    stored gradients an epoch takes 1 + 1/m passes, and the limit is
-    1/(1 + 1/m). If the model fits each row exactly, the plain gradients too
-    vanish at the optimum.
+    1/(2 + 1/m) of the plain one: 1/3 for ``update_freq=1`` and 0.4 for 2. If the
+    model fits each row exactly, the plain gradients too vanish at the optimum.
 
     The best :math:`\alpha` is
 
