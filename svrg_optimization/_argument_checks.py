@@ -5,6 +5,8 @@ import reprlib
 
 import numpy as np
 
+SMALLEST = 1e-37  # near the least number that float32 has in full precision
+
 
 def checked_bool(name, value, or_none=False):
     """Return a bool of Python or NumPy as a bool; raise a TypeError for all else."""

@@ -3,12 +3,13 @@ r"""Coefficient of the variance reduction, α.
 .. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu)
 """
 
-from ._argument_checks import checked_count, checked_number
+from ._argument_checks import SMALLEST, checked_count, checked_number
 
 
 def checked_coefficient(name, value, allowed='a number from 0 to 1'):
-    """Return a number in [0, 1]; raise an error for all else."""
-    return checked_number(name, value, allowed, lambda number: 0 <= number <= 1)
+    """Return a number in [0, 1]; raise an error for all else. MXNet takes no smaller ones."""
+    number = checked_number(name, value, allowed, lambda number: 0 <= number <= 1)
+    return number if number >= SMALLEST else 0.
 
 
 class LinearDecay:

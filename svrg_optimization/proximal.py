@@ -12,12 +12,10 @@ import numpy as np
 from mxnet import ndarray as nd
 from mxnet import optimizer as opt
 
-from ._argument_checks import checked_number
+from ._argument_checks import SMALLEST, checked_number
 from .svrg_optimizer import class_name_and_arguments
 
 __all__ = ['L1', 'GroupLasso', 'Box', 'ProximalOperator']
-
-_SMALLEST = 1e-37  # near the least number that float32 has in full precision
 
 
 class ProximalOperator:
@@ -71,7 +69,7 @@ class Box(ProximalOperator):
     Parameters
     ----------
     low, high : float
-        l and h. An infinite one is no bound. MXNet rounds them to float32.
+        l and h. An infinite one is no bound. They are rounded to float32.
 
     Raises
     ------
@@ -100,13 +98,19 @@ class Box(ProximalOperator):
 
     def prox(self, weight, step_size):
         """Clip a weight in place; see `ProximalOperator.prox`."""
-        if (self.low, self.high) != (-math.inf, math.inf):
-            weight.clip(*np.float32([self.low, self.high]).tolist(), out=weight)
+        library = _library_of(weight)
+        for limit, bound in zip((library.maximum, library.minimum), self._bounds()):
+            if math.isfinite(bound):  # MXNet may refuse to read an infinite argument
+                weight[:] = limit(weight, bound)
 
     def value(self, weight):
         """Return 0 if the bounds hold for the whole weight, infinity otherwise."""
+        low, high = np.array(self._bounds()).astype(weight.dtype)
         weight = _float64(weight)
-        return math.inf if _sum(weight != weight.clip(self.low, self.high)) else 0.
+        return 0. if ((low <= weight) & (weight <= high)).all() else math.inf
+
+    def _bounds(self):
+        return np.float32([self.low, self.high]).tolist()
 
 
 class L1(Box):
@@ -154,7 +158,7 @@ class L1(Box):
 
     def value(self, weight):
         """Return the strength times the sum of the absolute values, or infinity."""
-        return self.strength * _sum(_float64(weight).abs()) + super().value(weight)
+        return self.strength * float(abs(_float64(weight)).sum()) + super().value(weight)
 
 
 class GroupLasso(ProximalOperator):
@@ -209,11 +213,12 @@ class GroupLasso(ProximalOperator):
         threshold, library = step_size * self.strength, _library_of(weight)
         Box(self.low).prox(weight, step_size)
         weight *= 1 - threshold / library.maximum(self._norms(weight), library.maximum(
-            threshold, _SMALLEST))
+            threshold, SMALLEST))
 
     def value(self, weight):
         """Return the strength times the sum of the norms of the groups."""
-        return self.strength * _sum(self._norms(_float64(weight))) + Box(self.low).value(weight)
+        return (self.strength * float(self._norms(_float64(weight)).sum())
+                + Box(self.low).value(weight))
 
     def _norms(self, weight):
         if isinstance(weight, np.ndarray):
@@ -233,11 +238,7 @@ def _checked_strength(value):
 
 
 def _float64(weight):
-    return weight.tostype('default').astype('float64')
-
-
-def _sum(array):
-    return float(array.sum().asscalar())
+    return weight.tostype('default').asnumpy().astype('float64')
 
 
 # How the weights of a model get operators.

@@ -203,8 +203,7 @@ class SVRG:
             return
         alpha = self.settings.alpha
         if snapshot.is_active and alpha != 0:
-            if callable(alpha):
-                alpha = self.settings.alpha_after(snapshot.num_update)
+            alpha = self.settings.alpha_after(snapshot.num_update)
             then = step.gradient
             if then is None:
                 then = self.reference.gradient(model, batch, is_training=step.is_training,

@@ -15,7 +15,11 @@ def alternating(num_update):
     return 0.9 if num_update % 2 else 0.2
 
 
-@pytest.mark.parametrize('alpha', [0.4, alternating])
+def vanishing(num_update):
+    return 10. ** (-20 * num_update)  # less than MXNet reads as a float32, and then 0
+
+
+@pytest.mark.parametrize('alpha', [0.4, alternating, vanishing])
 @pytest.mark.parametrize('problem', [
     SparseProblem(rows=37), Problem('softmax', features=600, classes=40)], ids=['sparse', 'large'])
 def test_large_and_sparse_parameters_train_with_alpha(problem, alpha):

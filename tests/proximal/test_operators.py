@@ -59,6 +59,14 @@ def test_operators_and_their_values_are_exact(operator, expected, value, columns
     np.testing.assert_allclose(weight.asnumpy(), result, rtol=tolerance, atol=tolerance)
 
 
+def test_operators_work_after_an_error_of_the_range():
+    for operator, *_ in OPERATORS:
+        for method, *others in ('value',), ('prox', 0.4):
+            weight = mx.nd.ones((2, 3))
+            math.exp(-1000)  # with this error of the C library MXNet refuses to read an infinity
+            getattr(operator, method)(weight, *others)
+
+
 @pytest.mark.parametrize('operator', [L1(0.1), GroupLasso(0.1, axis=0)], ids=repr)
 def test_value_is_summed_in_float64(operator):
     weight = mx.nd.full((10001, 1), 1)
