@@ -106,7 +106,7 @@ class Box(ProximalOperator):
     def value(self, weight):
         """Return 0 if the bounds hold for the whole weight, infinity otherwise."""
         low, high = np.array(self._bounds()).astype(weight.dtype)
-        weight = _float64(weight)
+        weight = _float64(weight).asnumpy()
         return 0. if ((low <= weight) & (weight <= high)).all() else math.inf
 
     def _bounds(self):
@@ -158,7 +158,7 @@ class L1(Box):
 
     def value(self, weight):
         """Return the strength times the sum of the absolute values, or infinity."""
-        return self.strength * float(abs(_float64(weight)).sum()) + super().value(weight)
+        return self.strength * _sum(_float64(weight).abs()) + super().value(weight)
 
 
 class GroupLasso(ProximalOperator):
@@ -217,8 +217,7 @@ class GroupLasso(ProximalOperator):
 
     def value(self, weight):
         """Return the strength times the sum of the norms of the groups."""
-        return (self.strength * float(self._norms(_float64(weight)).sum())
-                + Box(self.low).value(weight))
+        return self.strength * _sum(self._norms(_float64(weight))) + Box(self.low).value(weight)
 
     def _norms(self, weight):
         if isinstance(weight, np.ndarray):
@@ -238,7 +237,11 @@ def _checked_strength(value):
 
 
 def _float64(weight):
-    return weight.tostype('default').asnumpy().astype('float64')
+    return weight.tostype('default').astype('float64')
+
+
+def _sum(array):
+    return float(array.sum().asscalar())
 
 
 # How the weights of a model get operators.
