@@ -458,7 +458,7 @@ class SVRGModule(Module):
         reference = self._svrg.reference
         is_training = self.for_training if is_train is None else is_train
         batch_size = reference.batch_size
-        if is_training and self._svrg.corrects:
+        if reference.random_layers and is_training and self._svrg.corrects:
             reference.draw()
         try:
             super().forward(data_batch, is_train)

@@ -68,6 +68,13 @@ def summed(arrays):
     return total
 
 
+def distance(arrays, others):
+    """Return how far arrays are from others together, and the length of the first ones."""
+    pairs = [(one.asnumpy(), other.asnumpy()) for one, other in zip(arrays, others)]
+    return tuple(np.linalg.norm([np.linalg.norm(each.astype(float)) for each in parts])
+                 for parts in ([one - other for one, other in pairs], [one for one, _ in pairs]))
+
+
 def dtype_of_sum(dtype):
     """Return the dtype in which gradients of a dtype are summed."""
     return np.float32 if dtype == np.float16 else dtype

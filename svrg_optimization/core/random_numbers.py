@@ -1,9 +1,10 @@
 """The random numbers of a step, which are the same at both weights, as the masks of Dropout."""
 
 import numpy as np
-from mxnet import random
+from mxnet import nd, random
 
 _GENERATORS = 8  # a multiple of MXNet's number of generators, 4 on a CPU
+_SHUFFLED = 64  # numbers, of which no two orders are equal by chance
 
 
 class RandomNumbers:
@@ -31,8 +32,9 @@ class RandomNumbers:
 
     def find_out(self, device):
         """Find out whether random numbers have been drawn since the seed was set."""
-        def draw():  # from each of MXNet's generators, which take turns
-            return sorted(random.uniform(ctx=device).asscalar() for _ in range(_GENERATORS))
+        def draw():  # from each of MXNet's generators: those that take turns, and that of shuffle
+            return (sorted(random.uniform(ctx=device).asscalar() for _ in range(_GENERATORS)),
+                    random.shuffle(nd.arange(_SHUFFLED, ctx=device)).asnumpy().tolist())
 
         numbers = draw()
         self.set_seed(is_new=False)

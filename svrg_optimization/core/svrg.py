@@ -25,7 +25,7 @@ import contextlib
 import dataclasses
 from typing import Any, Optional
 
-from .arrays import shifted
+from .arrays import distance, shifted
 from .correction import correct_batch
 from .front_end import joined_count
 from .full_gradient import BatchGradient, FullGradient
@@ -49,7 +49,7 @@ class SVRG:
         self.reference, self.settings, self.warn_once = reference, settings, warn_once
         self.snapshot = Snapshot()
         self.step, self.training = Step(stage=NOT_BEGUN), Training()
-        self._keeps_comparison = False
+        self._keeps_comparison = self._draws_are_checked = False
 
     # A snapshot
 
@@ -208,10 +208,24 @@ class SVRG:
             if then is None:
                 then = self.reference.gradient(model, batch, is_training=step.is_training,
                                                out_grads=step.out_grads)        # ∇f(w̃)
+            if not self._draws_are_checked and snapshot.num_update == snapshot.taken_at:
+                self._check_draws(model, gradients, then.gradients)
             step.stage = CORRECTING
             correct_batch(gradients, then, snapshot.full_gradient, alpha,
                           formula)                                   # ∇f(w) − α (∇f(w̃) − μ)
         step.gradient, step.stage = None, READY
+
+    def _check_draws(self, model, gradients, then):
+        """Warn if the first step from a snapshot, whose weights it has, finds other gradients."""
+        self._draws_are_checked = True
+        now = self.reference.values_of(model)
+        have_moved = any(distance(now[name], arrays)[0]
+                         for name, arrays in self.reference.weights().items())
+        if not have_moved and any(far > 0.01 * size for far, size in (
+                distance(arrays, then[name]) for name, arrays in gradients.items())):
+            self.warn_once('random numbers of a layer are other ones at the snapshot, which is '
+                           "noise in each step: they must be MXNet's, so that its seed repeats "
+                           "them, and not NumPy's, Python's or a custom operator's")
 
     def end_step(self):
         """Count the update of the weights; warn once if it was a plain one by mistake."""

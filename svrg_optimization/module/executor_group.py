@@ -104,7 +104,7 @@ def run_on_inputs_of(source, target, is_train, out_grads):
     Return its gradients, and the number of rows.
     """
     for executor, to in zip(source._exec_group.execs, target._exec_group.execs):
-        for name in input_names(source):
+        for name in source._data_names + source._label_names + source._state_names:
             if name in executor.arg_dict:
                 executor.arg_dict[name].copyto(to.arg_dict[name])
         forward(to, is_train)

@@ -136,7 +136,7 @@ class Executors:
     def run(self, module, batch, model, warn_once=None):
         """Return the BatchGradient of a batch, with the model's states.
 
-        `module` is what `for_batch` has returned for it. If `warn_once` is given, it warns of labels.
+        `module` is what `for_batch` has returned for it. With `warn_once` labels are looked at.
         """
         try:
             by_device = executor_group.run(module, batch, model)

@@ -34,7 +34,7 @@ class ModuleReference(Reference):
     def __init__(self, model, graph, warn_once, settings):
         nodes = graph['nodes']
         self.executors = Executors(model, graph, settings.loss_is_mean)
-        self._random_layers = [node['name'] for node in nodes if _is_random(node)]
+        self.random_layers = [node['name'] for node in nodes if _is_random(node)]
         self._numbers = RandomNumbers()
         self.warn_once, self._devices = warn_once, len(model._context)
         self._layers_of_inputs = layers_of_inputs(nodes, model._data_names)
@@ -54,11 +54,11 @@ class ModuleReference(Reference):
 
     def noise_sources(self):
         """List the layers that draw random numbers, and the use of a batch's own statistics."""
-        return [*self._random_layers, *['BatchNorm'] * self._has_batch_statistics]
+        return [*self.random_layers, *['BatchNorm'] * self._has_batch_statistics]
 
     def draw(self, is_new=True):
         """Let random layers draw new numbers, or the last ones again."""
-        if self._random_layers:
+        if self.random_layers:
             self._numbers.set_seed(is_new)
 
     def new_sum(self):
@@ -115,8 +115,11 @@ class ModuleReference(Reference):
     def gradient(self, model, batch, a_pass=None, draws=False, is_training=True, out_grads=None):
         """Return the BatchGradient of a batch; None is the model's latest one."""
         if batch is None:
-            self.draw(is_new=False)
-            module = self.executors.for_shapes(model.data_shapes, model.label_shapes)
+            if self.random_layers:
+                self.draw(is_new=False)
+            module, shapes = self.executors.module, (model.data_shapes, model.label_shapes)
+            if (module.data_shapes, module.label_shapes) != shapes:
+                module = self.executors.for_shapes(*shapes)
             return BatchGradient(*executor_group.run_on_inputs_of(
                 model, module, is_training, out_grads))
         if self.bucket_of:

@@ -14,6 +14,7 @@ from blocks import Blocks, train
 from problems import TWO_DEVICES, Problem
 from sequences import Sequences
 from svrg_optimization import SVRGModule
+from svrg_optimization.module.executor_group import gradients
 
 
 def perceptron(first, second=lambda data: data):
@@ -47,25 +48,19 @@ def run(module, problem):
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-@pytest.mark.parametrize('dropout, has_snapshot', [
-    ({}, False), ({'axes': (0,)}, False), ({'mode': 'always'}, False), ({}, True)])
-def test_the_random_stream_is_modules(context, dropout, has_snapshot):
-    """The masks at the snapshot are not drawn anew; without one the bits are Module's, too."""
+@pytest.mark.parametrize('dropout', [{}, {'axes': (0,)}, {'mode': 'always'}])
+def test_the_random_stream_without_a_snapshot_is_modules(context, dropout):
     problem, results = dropout_problem(**dropout), []
     plain = mx.mod.Module(problem.symbol, label_names=('label',), context=context)
-    for module in (problem.module(alpha=int(has_snapshot), context=context), plain):
+    for module in (problem.module(alpha=0, context=context), plain):
         module.bind(problem.iterator().provide_data, problem.iterator().provide_label)
         module.init_params(arg_params=problem.arg_params())
-        module.init_optimizer(optimizer_params={'learning_rate': 0. if has_snapshot else 0.1})
-        assert module.output_names == ['loss_output']
-        assert module.output_shapes == [('loss_output', (10, 3))]
-        if has_snapshot and module is not plain:
-            module.update_full_grads(problem.iterator())
+        module.init_optimizer(optimizer_params={'learning_rate': 0.1})
         results.append(run(module, problem))
     (ours, our_stream), (theirs, their_stream) = results
     np.testing.assert_array_equal(our_stream, their_stream)
     for one, other in zip(ours, theirs):
-        assert has_snapshot or (one == other).all()
+        np.testing.assert_array_equal(one, other)
 
 
 class ForwardAlone(stepping.Training):
@@ -74,20 +69,49 @@ class ForwardAlone(stepping.Training):
         self.module.backward()
 
 
-def dropped(hybridized, contexts):
+def of_symbol(first, contexts, cls=stepping.Training):
+    problem = Problem('perceptron')
+    problem.symbol = perceptron(first)
+    return cls(problem, context=contexts)
+
+
+def of_blocks(changed, contexts, hybridized=None, extra=()):
+    """Train a network of blocks on changed data."""
     problem = Blocks('perceptron')
-    return blocks.Training(problem, net=problem.net(
-        contexts, hybridized, extra=[gluon.nn.Dropout(0.5)]))
+    net, loss = problem.net(contexts, hybridized, extra), problem.loss()
+    return blocks.Training(problem, net=net, objective=lambda data, label: loss(
+        net(changed(data)), label))
+
+
+def with_numpy_noise(data):
+    return data + mx.nd.array(np.random.normal(size=data.shape), data.context)
+
+
+def unchanged(data):
+    return data
+
+
+# What draws, for symbols and arrays; MXNet has a generator of its own for the last two.
+DRAWN = [
+    lambda lib, data: data + lib.broadcast_like(lib.random.normal(shape=(1, 4)), data),
+    lambda lib, data: data + lib.BlockGrad(lib.shuffle(data)),
+    lambda lib, data: lib.broadcast_add(data, lib.reshape(lib.cast(lib.random.multinomial(
+        lib.softmax(lib.slice_axis(data, axis=0, begin=0, end=1)), shape=4)[0], 'float32'),
+        shape=(1, 4)))]
 
 
 @pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
 @pytest.mark.parametrize('make', [
-    *(lambda contexts, cls=cls: cls(dropout_problem(), context=contexts)
-      for cls in (stepping.Training, ForwardAlone)),
-    *(functools.partial(dropped, hybridized) for hybridized in (None, {}))])
+    *(lambda contexts, cls=cls, names=names: cls(dropout_problem(names=names), context=contexts)
+      for cls in (stepping.Training, ForwardAlone)
+      for names in (('first', 'second'), ('drop', 'drop'))),  # as of a block that is called twice
+    *(functools.partial(of_symbol, functools.partial(drawn, mx.sym)) for drawn in DRAWN),
+    *(functools.partial(of_blocks, functools.partial(drawn, mx.nd)) for drawn in DRAWN),
+    *(functools.partial(of_blocks, unchanged, hybridized=hybridized,
+                        extra=[gluon.nn.Dropout(0.5)]) for hybridized in (None, {}))])
 def test_gradients_at_the_snapshot_cancel(make, contexts):
-    """At the snapshot the SVRG gradient is the full gradient, whatever the masks."""
-    training = make(contexts)
+    """At the snapshot the SVRG gradient is the full gradient, whatever is drawn."""
+    training = make(contexts=contexts)
     training.snapshot()
     full = training.full_gradient()
     assert max(np.abs(value).max() for value in full.values()) > 0.01
@@ -97,21 +121,58 @@ def test_gradients_at_the_snapshot_cancel(make, contexts):
             np.testing.assert_allclose(value, full[name], atol=1e-5)
 
 
+class NumpyNoise(mx.operator.CustomOp):
+    def forward(self, is_train, req, in_data, out_data, aux):
+        self.assign(out_data[0], req[0], with_numpy_noise(in_data[0]))
+
+    def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
+        self.assign(in_grad[0], req[0], out_grad[0])
+
+
+@mx.operator.register('numpy_noise')
+class NumpyNoiseProp(mx.operator.CustomOpProp):
+    def create_operator(self, *_):
+        return NumpyNoise()
+
+
+@pytest.mark.parametrize('make', [
+    functools.partial(of_symbol, lambda data: mx.sym.Custom(data, op_type='numpy_noise')),
+    functools.partial(of_blocks, with_numpy_noise)])
+def test_draws_that_do_not_repeat_are_told_once(make):
+    training = make(contexts=mx.cpu())
+    with pytest.warns(UserWarning) as told:
+        for _ in range(2):
+            training.snapshot()
+            for batch, rows in training.batches():
+                training.backward(batch)
+                training.step(rows)
+    assert ['random numbers' in str(each.message) for each in told] == [True]
+
+
 def test_training_is_svrg_under_the_masks_that_were_drawn():
     """Float64 SVRG under the masks of each step and of the pass."""
+    masks_of = []
+
+    def masked(data, **dropout):
+        """Return Dropout, as bits too, of which the mask is an output."""
+        masks_of.append(mx.sym.BlockGrad(mx.sym.Dropout(mx.sym.ones_like(data), **dropout)))
+        return data * masks_of[-1]
+
     problem = dropout_problem(rows=37)
+    loss = perceptron(functools.partial(masked, p=0.25), masked)
+    problem.symbol = mx.sym.Group([loss, *masks_of])
     module = problem.bound(sgd={'learning_rate': 0.1, 'momentum': 0.5})
     svrg = problem.svrg(momentum=0.5)
     pass_masks = []
 
+    def masks_in(module):
+        return [mask.asnumpy().astype(float) for mask in module.get_outputs()[1:3]]
+
     class Watched(mx.io.NDArrayIter):
         def next(self):
             if self.cursor >= 0:  # the batch before has been computed
-                executor = module._mod_aux._exec_group.execs[0]
-                if self.cursor == 30:
-                    executor = module._svrg.reference.executors._others[-1]._exec_group.execs[0]
-                pass_masks.append([executor.arg_dict[name].asnumpy().astype(float)
-                                   for name in ('first_mask', 'second_mask')])
+                pass_masks.append(masks_in(module._svrg.reference.executors._others[-1] if (
+                    self.cursor == 30) else module._mod_aux))
             return super().next()
 
     for epoch in range(3):
@@ -131,8 +192,7 @@ def test_training_is_svrg_under_the_masks_that_were_drawn():
             problem.assert_full_gradient(module, full)
         for batch in problem.iterator():
             module.forward_backward(batch)
-            masks = [mask.asnumpy().astype(float)
-                     for mask in module._exec_group.execs[0].outputs[1:]]
+            masks = masks_in(module)
             module.update()
             data = batch.data[0].asnumpy().astype(float), batch.label[0].asnumpy()
             now = oracle.perceptron(svrg.weights, *data, masks)
@@ -142,45 +202,7 @@ def test_training_is_svrg_under_the_masks_that_were_drawn():
     problem.assert_weights(module, svrg.weights)
 
 
-def test_checkpoint_holds_the_symbol_of_the_user(tmp_path):
-    prefix, problem = str(tmp_path / 'model'), dropout_problem()
-    problem.fit(problem.module(3), 1).save_checkpoint(prefix, 1)
-    assert mx.sym.load(prefix + '-symbol.json').tojson() == problem.symbol.tojson()
-    resumed = SVRGModule.load(prefix, 1, label_names=('label',))
-    problem.fit(resumed, 2, begin_epoch=1)
-    assert resumed._snapshot.taken_at == 0
-
-
-def test_names_of_masks_that_are_taken_are_not_used():
-    data = mx.sym.Variable('data')
-    dropped = mx.sym.Dropout(mx.sym.broadcast_mul(data, mx.sym.Variable('drop_mask', shape=(1, 4))),
-                             name='drop')
-    problem = Problem()
-    problem.symbol = mx.sym.LinearRegressionOutput(
-        mx.sym.FullyConnected(dropped, num_hidden=1, name='fc'), mx.sym.Variable('label'))
-    problem.weights['drop_mask'] = np.ones((1, 4))
-    module = problem.fit(problem.module(), 2)
-    assert 'drop_mask' in module._param_dict[0]
-
-
-def masks_at_the_snapshot(module):
-    """Return the masks of a step, and those that its gradient at the snapshot had."""
-    at_snapshot = module._svrg.reference.executors.for_shapes(
-        module.data_shapes, module.label_shapes)._exec_group.execs[0]
-    return [(mask.asnumpy(), at_snapshot.arg_dict[name].asnumpy()) for mask, name in zip(
-        module._exec_group.execs[0].outputs[1:], module._masks.names)]
-
-
-def test_layers_of_one_name_have_masks_of_their_own():
-    """As in a Gluon block that calls one Dropout twice."""
-    problem = dropout_problem(names=('drop', 'drop'))
-    module = problem.fit(problem.module(), 2)
-    masks = masks_at_the_snapshot(module)
-    assert len(masks) == 2 and all((left == right).all() for left, right in masks)
-
-
-def test_buckets_have_masks_of_their_shapes():
-    """With parameters that are shared."""
+def test_gradients_at_the_snapshot_cancel_in_each_bucket():
     class Dropped(Sequences):
         def sym_gen(self, length):
             dropped = mx.sym.Dropout(mx.sym.Variable('data'), p=0.5)
@@ -192,13 +214,12 @@ def test_buckets_have_masks_of_their_shapes():
     problem = Dropped()
     problem.weights['fc_weight'] = np.ones((1, 1))
     module = problem.fit(problem.module(1), 1)
-    for _ in range(2):
-        module.update_full_grads(problem.iterator())
-        for batch in problem.iterator():
-            module.forward_backward(batch)
-            [(mask, at_snapshot)] = masks_at_the_snapshot(module._curr_module)
-            assert mask.shape == batch.data[0].shape and (mask == at_snapshot).all()
-            module.update()
+    module.update_full_grads(problem.iterator())
+    full = module._snapshot.full_gradient.totals()
+    for batch in problem.iterator():
+        module.forward_backward(batch)
+        for name, (gradient,) in gradients(module._curr_module).items():
+            np.testing.assert_allclose(gradient.asnumpy(), full[name].asnumpy(), atol=1e-5)
 
 
 def rnn(data, dropout):
@@ -214,23 +235,13 @@ def rnn(data, dropout):
     (lambda data: data + mx.sym.BlockGrad(mx.sym.shuffle(data, name='noise')), True),
     (lambda data: rnn(data, 0.5), True),
     (lambda data: mx.sym.LeakyReLU(data, act_type='leaky'), False), (mx.sym.gamma, False),
-    (lambda data: rnn(data, 0), False), (mx.sym.Dropout, False)])
-def test_other_random_layers_are_warned_of_once(recwarn, layer, is_random):
-    """By passes over no rows: MXNet crashes where it runs the layer rrelu."""
+    (lambda data: rnn(data, 0), False), (lambda data: mx.sym.Dropout(data, name='noise'), True)])
+def test_layers_that_draw_are_found_in_a_symbol(layer, is_random):
+    """They are not run: MXNet crashes where it runs the layer rrelu."""
     symbol = perceptron(layer)
     module = SVRGModule(symbol, label_names=('label',), state_names=[
-        name for name in symbol.list_arguments() if name == 's'], update_freq=1)
-    no_rows = mx.io.NDArrayIter(np.ones((10, 4)), np.ones(10), 11, last_batch_handle='discard',
-                                label_name='label')
-    for force_rebind in (False, True):
-        module.bind([('data', (10, 4))], [('label', (10,))], force_rebind=force_rebind)
-        module.init_params(mx.init.Uniform(0.1))
-        with pytest.raises(ValueError, match='at least one row'):
-            module.update_full_grads(no_rows)
-    messages = [str(warning.message) for warning in recwarn
-                if 'random numbers' in str(warning.message)]
-    assert len(messages) == is_random
-    assert all('noise: these layers draw random numbers anew' in one for one in messages)
+        name for name in symbol.list_arguments() if name == 's'])
+    assert module._svrg.reference.noise_sources() == ['noise'] * is_random
 
 
 def random_module(layer):
