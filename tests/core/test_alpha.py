@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from checkpoints import bits
-from held_batches import SETTINGS, assert_svrg, rows_of
+from held_batches import SETTINGS, assert_svrg
 from pairs import in_pairs
 from problems import TWO_DEVICES, Problem, SparseProblem
 from svrg_optimization import LinearDecay, SVRGModule
@@ -28,18 +28,6 @@ def test_large_and_sparse_parameters_train_with_alpha(problem, alpha):
                 problem.svrg(alpha=alpha, **sgd), sgd, kvstore=None)
 
 
-def test_alpha_zero_trains_on_no_held_batches():
-    problem, other = Problem(rows=40), Problem(rows=40, seed=5)
-    module = problem.fit(problem.module(1, store_snapshot_grads=1 << 30), 1)
-    module.alpha = 0
-    rows = []
-    other.fit(module, 2, begin_epoch=1, batch_end_callback=lambda param: rows.extend(
-        rows_of(other, param.locals['data_batch'])))
-    assert rows == list(range(40))
-    train_data = other.iterator()
-    assert module.training_batches(train_data) is train_data
-
-
 def dropout():
     layer = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=5, name='hidden')
     layer = mx.sym.Dropout(mx.sym.Activation(layer, act_type='relu'))
@@ -49,8 +37,7 @@ def dropout():
 
 @in_pairs({
     'symbol, settings': [
-        (Problem('perceptron').symbol, {'full_grad_batches': 2}),
-        (Problem('perceptron').symbol, {'store_snapshot_grads': 1 << 30}), (dropout(), {})],
+        (Problem('perceptron').symbol, {'full_grad_batches': 2}), (dropout(), {})],
     'context, kvstore': [
         (mx.cpu(), None), (TWO_DEVICES, 'local'), (TWO_DEVICES, 'device')],
     'optimizer': ['sgd', 'adam']})

@@ -44,7 +44,6 @@ def test_a_full_gradient_of_float16_is_summed_in_float32(multi_precision, contex
 @pytest.mark.parametrize('rows, settings, sgd, twin', [
     (40, {}, {}, {}), (40, {'context': TWO_DEVICES}, {'momentum': 0.5}, {}),
     (40, {'alpha': 0.3}, {'momentum': 0.5, 'wd': 2 ** -7}, {'alpha': 0.3}),
-    (136, {'store_snapshot_grads': 1 << 30}, {}, {}),
     (40, {'proximal': L1(0.125)}, {},
      {'proximal': {'fc_weight': oracle.soft_threshold(0.125)}})])
 def test_a_training_in_float64_is_exact_to_float64(rows, settings, sgd, twin):

@@ -57,14 +57,11 @@ def folder(tmp_path, monkeypatch):
           for error in (SystemExit, MemoryError, ValueError, KeyboardInterrupt)
           for at in (0, 1, 3)),
         (ValueError, lambda problem: Data()), (FloatingPointError, infinite)],
-    'context, kvstore': PLACES,
-    'stored': [False, True]})
-def test_a_pass_that_fails_leaves_the_snapshot_whole(monkeypatch, error, bad, context, kvstore,
-                                                     stored):
+    'context, kvstore': PLACES})
+def test_a_pass_that_fails_leaves_the_snapshot_whole(monkeypatch, error, bad, context, kvstore):
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', '0')  # state_of looks at the module's updater
     problem = Problem('perceptron', rows=37)
-    module = problem.bound(update_freq=2, context=context, store_snapshot_grads=stored,
-                           nonfinite='raise')
+    module = problem.bound(update_freq=2, context=context, nonfinite='raise')
     module.init_optimizer(kvstore, optimizer_params=SETTINGS)
     with pytest.raises(error):
         module.update_full_grads(bad(problem))
@@ -74,10 +71,9 @@ def test_a_pass_that_fails_leaves_the_snapshot_whole(monkeypatch, error, bad, co
     with pytest.raises(error):
         module.update_full_grads(bad(problem))
     assert state_of(module) == before
-    if not stored:
-        problem.train_epoch(module, svrg)
-        problem.assert_weights(module, svrg.weights)
-    assert_svrg(problem, module, 4, 2, svrg, begin_epoch=2 + stored, kvstore=kvstore)
+    problem.train_epoch(module, svrg)
+    problem.assert_weights(module, svrg.weights)
+    assert_svrg(problem, module, 4, 2, svrg, begin_epoch=2, kvstore=kvstore)
 
 
 def test_an_interrupted_pass_over_buckets_leaves_the_snapshot_whole():
@@ -185,7 +181,8 @@ def steps_of_module(problem, kvstore, scheduler):
     module, train_data = problem.bound(context=TWO_DEVICES), problem.iterator()
     module.init_optimizer(kvstore, 'sgd', {'lr_scheduler': scheduler})
     module.update_full_grads(train_data)
-    for batch in module.training_batches(train_data):
+    train_data.reset()
+    for batch in train_data:
         module.forward_backward(batch)
         yield module.update
 
@@ -217,13 +214,12 @@ def test_an_error_in_the_updater_of_a_kvstore_ends_the_step(steps, kvstore, erro
 
 @pytest.mark.slow
 @pytest.mark.parametrize('context, kvstore', [*PLACES, (mx.cpu(), 'local')])
-@pytest.mark.parametrize('stored', [False, True])
 @pytest.mark.parametrize('step_size', [False, True])
-def test_a_pass_interrupted_anywhere_leaves_no_mixture(context, kvstore, stored, step_size):
+def test_a_pass_interrupted_anywhere_leaves_no_mixture(context, kvstore, step_size):
     """The snapshot is the old one, the new one, or out of force; never a mixture."""
     problem = Problem('perceptron', rows=37)
     module, train_data, outcomes = problem.module(
-        2, context=context, store_snapshot_grads=stored), problem.iterator(), set()
+        2, context=context), problem.iterator(), set()
     problem.fit(module, 2, train_data, kvstore=kvstore and mx.kv.create(kvstore),
                 **({'optimizer': 'svrg_lbfgs'} if step_size else {'optimizer_params': SETTINGS}))
     rule = module._optimizer.lr_scheduler

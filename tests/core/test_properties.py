@@ -44,9 +44,7 @@ class Own(SVRGModule):
 
 ALPHAS = st.floats(0, 1, width=32) | st.sampled_from([
     1, 0, Fraction(1, 4), np.float32(0.5), schedule, LinearDecay(0.75, 12), lambda _: 0])
-STORED, PROXIMAL = {'store_snapshot_grads': 1 << 30}, {'proximal': L1(0.3)}
-SETTINGS = st.sampled_from([{}, STORED, PROXIMAL,
-                            {**PROXIMAL, **STORED}, {'cls': Own}])
+SETTINGS = st.sampled_from([{}, {'proximal': L1(0.3)}, {'cls': Own}])
 KVSTORES = st.sampled_from([None, 'local', 'device', 'local object', 'device object'])
 
 
@@ -86,36 +84,35 @@ def whole(low, high):
 
 
 @st.composite
-def data(draw, many):
-    """Draw a network, its data, batches and devices; `many` batches are run side by side."""
+def data(draw):
+    """Draw a network, its data, batches and devices."""
     case = types.SimpleNamespace(kind=draw(KINDS))
-    devices = 1 if many else draw(whole(1, 3))
+    devices = draw(whole(1, 3))
     loads = draw(st.lists(whole(1, 3), min_size=devices, max_size=devices))
     case.work_load_list = draw(st.sampled_from([None, loads]))
     case.loads = case.work_load_list or [1] * devices
     case.batch_size = draw(whole(sum(case.loads), 12))
     large = whole(16 * case.batch_size, 18 * case.batch_size)
-    case.rows = draw(large if many else whole(1, case.batch_size) | whole(1, 45) | large)
+    case.rows = draw(whole(1, case.batch_size) | whole(1, 45) | large)
     case.features, case.classes = draw(whole(1, 9)), draw(whole(2, 5))
     case.seed = draw(st.integers(0, 2 ** 16))
     case.context = [mx.cpu(device) for device in range(devices)]
     case.last = (case.rows - 1) % case.batch_size + 1
     # A last batch of fewer rows than devices is weighted with its padding.
     assume(splits(case.batch_size, case.loads) and case.last >= devices)
-    case.own_iterator = not many and draw(st.booleans())
+    case.own_iterator = draw(st.booleans())
     return case
 
 
 @st.composite
-def trainings(draw, many=False):
+def trainings(draw):
     """Draw what a training needs beside data, too."""
-    case = draw(data(many))
+    case = draw(data())
     case.kvstore = draw(KVSTORES)
     case.update_on_kvstore = draw(st.sampled_from('01'))
     # Without a KVStore, the devices of a Module train by themselves.
     assume(case.kvstore or len(case.context) == 1)
-    case.alpha, case.settings = draw(ALPHAS), dict(STORED if many else draw(SETTINGS))
-    case.stored = 'store_snapshot_grads' in case.settings
+    case.alpha, case.settings = draw(ALPHAS), dict(draw(SETTINGS))
     case.update_freq, case.epochs = draw(whole(1, 3)), draw(whole(1, 5))
     case.rate = draw(st.floats(0.05, 0.5))
     case.wd = draw(st.sampled_from([0, 0.05]))
@@ -155,28 +152,8 @@ def environment_of(case):
             mx.nd.waitall()
 
 
-def check_rows(case, batches):
-    """Check that an epoch had the batches that it should have had."""
-    if not case.stored or case.alpha == 0:
-        np.testing.assert_array_equal(batches, oracle.batches_of(case.rows, case.batch_size))
-        return
-    counts = np.bincount(np.concatenate(batches), minlength=case.rows)
-    expected = np.bincount(np.concatenate([rows for rows, _ in padded(case)]))
-    np.testing.assert_array_equal(counts, expected)
-
-
 @given(trainings())
 def test_training_is_svrg(case):
-    check_training(case)
-
-
-@pytest.mark.slow
-@given(trainings(many=True))
-def test_training_on_stored_gradients_is_svrg(case):
-    check_training(case)
-
-
-def check_training(case):
     problem = Problem(case.kind, case.rows, case.features, case.classes, case.seed)
     sgd = sgd_of(case, problem)
     cls = case.settings.pop('cls', SVRGModule)
@@ -192,7 +169,7 @@ def check_training(case):
     for copies in parameters(module).values():
         assert len({copy.asnumpy().tobytes() for copy in copies}) == 1
     for batches in steps.values():
-        check_rows(case, batches)
+        np.testing.assert_array_equal(batches, oracle.batches_of(case.rows, case.batch_size))
     for name, value in svrg.full_gradient.items() if case.alpha != 0 else ():
         found = sum(share[name].asnumpy().astype(float) for share in module._param_dict)
         np.testing.assert_allclose(found, value, rtol=1e-5,

@@ -10,7 +10,7 @@ import pytest
 from checkpoints import bits
 from pairs import in_pairs
 from problems import TWO_DEVICES, Problem
-from samples import SETTINGS, Endless, Lengths, first_rows, fit, labels_of_epochs, train
+from samples import SETTINGS, Endless, Lengths, first_rows, fit, train
 
 
 def test_the_iterator_stands_after_the_sample():
@@ -36,13 +36,12 @@ def test_a_function_of_the_number_of_snapshots_gives_the_batches(caplog):
 @in_pairs({
     'shuffle': [False, True],
     'handle': ['pad', 'discard', 'roll_over'],
-    'stored': [False, True],
     'batches': [4, lambda _: 100]})
-def test_whole_data_as_a_sample_give_the_same_bits(shuffle, handle, stored, batches):
+def test_whole_data_as_a_sample_give_the_same_bits(shuffle, handle, batches):
     problem, found = Problem('perceptron', rows=37), []
     for count in (None, batches):
         np.random.seed(3)
-        module = problem.module(2, full_grad_batches=count, store_snapshot_grads=stored)
+        module = problem.module(2, full_grad_batches=count)
         found.append(bits(fit(problem, module, 5, problem.iterator(shuffle=shuffle,
                                                                    last_batch_handle=handle))))
     assert found[0] == found[1]
@@ -107,19 +106,3 @@ def test_buckets_train_on_samples(context, kvstore):
             svrg.step(rows)
     problem.assert_weights(module, svrg.weights)
     problem.assert_full_gradient(module, svrg.full_gradient)
-
-
-def test_stored_batches_are_trained_on_where_they_are_all():
-    np.random.seed(0)  # one order of four batches in 24 is that of the data
-    problem = Problem(rows=40)
-    module, train_data = problem.module(full_grad_batches=lambda number: 2 ** number,
-                                        store_snapshot_grads=1 << 30), problem.iterator()
-    epochs = labels_of_epochs(module, train_data, problem, num_epoch=4)
-    in_order = problem.targets.reshape(4, 10).astype(np.float32)
-    for number, labels in enumerate(epochs):
-        assert np.array_equal(labels, in_order) == (number < 2)
-        assert sorted(map(tuple, labels)) == sorted(map(tuple, in_order))
-    assert len(module.training_batches(train_data)) == 4
-    module.full_grad_batches = 3
-    module.update_full_grads(train_data)
-    assert module.training_batches(train_data) is train_data

@@ -179,14 +179,13 @@ ALL = ['fc_weight', 'fc_bias', 'hidden_weight', 'hidden_bias']
 
 @in_pairs({
     'context': [mx.cpu(), TWO_DEVICES],
-    'stored': [False, True],
     'grad_req, added': [('add', ALL), ({'fc_weight': 'add', 'hidden_bias': 'add'},
                                        ['fc_weight', 'hidden_bias'])],
     'passes, clears': [(1, True), (2, True), (4, True), (1, False)]})
-def test_added_gradients_count_the_full_gradient_each_time(context, stored, grad_req, added, passes,
+def test_added_gradients_count_the_full_gradient_each_time(context, grad_req, added, passes,
                                                            clears):
     problem, sgd = Problem('perceptron'), {'learning_rate': 0.05, 'momentum': 0.5}
-    module = problem.bound(grad_req=grad_req, context=context, store_snapshot_grads=stored)
+    module = problem.bound(grad_req=grad_req, context=context)
     module.init_optimizer(optimizer_params=sgd)
     svrg, total = problem.svrg(**sgd), dict.fromkeys(ALL, 0.0)
     train_data = problem.iterator()
@@ -195,7 +194,7 @@ def test_added_gradients_count_the_full_gradient_each_time(context, stored, grad
             module.update_full_grads(train_data)
             svrg.take_snapshot()
         train_data.reset()
-        for number, batch in enumerate(module.training_batches(train_data), 1):
+        for number, batch in enumerate(train_data, 1):
             module.forward_backward(batch)
             total = {name: step + total[name] * (name in added)
                      for name, step in svrg_gradient(svrg, rows_of(problem, batch)).items()}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from full_gradients import full_gradient
-from held_batches import assert_svrg, rows_of
+from held_batches import rows_of
 from pairs import in_pairs
 from problems import Problem
 from samples import labels_of_epochs
@@ -49,12 +49,10 @@ class Twice(mx.io.NDArrayIter):
 @pytest.mark.parametrize('cls, message', [
     (Once, r'at least one batch .*Once.* in epoch 0, maybe since a snapshot reads them'),
     (Twice, 'yielded none in epoch 0')])
-def test_a_stream_that_can_be_read_once_is_refused_unless_stored(cls, message):
+def test_a_stream_that_can_be_read_once_is_refused(cls, message):
     problem = Problem(rows=40)
     with pytest.raises(ValueError, match=message):
         problem.fit(problem.module(), 1, cls(problem))
-    module = problem.fit(problem.module(store_snapshot_grads=1 << 30), 1, cls(problem))
-    assert module._snapshot.num_update == 4
 
 
 @in_pairs({
@@ -75,32 +73,17 @@ def test_batches_of_each_epoch_are_those_of_module(handle, shuffle, settings):
         np.testing.assert_array_equal(actual, expected)
 
 
-@pytest.mark.parametrize('cls, store, update_freq, expected', [
-    # As often as in Module; with stored gradients once for each snapshot:
-    (mx.io.NDArrayIter, False, 1, 5), (mx.io.NDArrayIter, False, 2, 5),
-    (mx.io.NDArrayIter, 1 << 30, 1, 5), (mx.io.NDArrayIter, 1 << 30, 2, 3),
-    (mx.io.NDArrayIter, 1 << 30, 5, 1),
+@pytest.mark.parametrize('cls, update_freq, expected', [
+    (mx.io.NDArrayIter, 1, 5), (mx.io.NDArrayIter, 2, 5),  # as often as in Module
     # Once before the first pass, once after each pass, and those of Module:
-    (OtherIter, False, 1, 1 + 5 + 5), (OtherIter, False, 2, 1 + 3 + 5)])
-def test_iterators_are_reset_as_often_as_needed(monkeypatch, cls, store, update_freq, expected):
+    (OtherIter, 1, 1 + 5 + 5), (OtherIter, 2, 1 + 3 + 5)])
+def test_iterators_are_reset_as_often_as_needed(monkeypatch, cls, update_freq, expected):
     problem, resets = Problem(rows=37), []
     train_data = problem.iterator(cls=cls)
     reset = mx.io.NDArrayIter.reset
     monkeypatch.setattr(mx.io.NDArrayIter, 'reset', lambda self: (resets.append(self), reset(self)))
-    labels_of_epochs(problem.module(update_freq, store_snapshot_grads=store), train_data, problem)
+    labels_of_epochs(problem.module(update_freq), train_data, problem)
     assert len(resets) == expected
-
-
-def test_order_has_a_generator_of_its_own():
-    def order(seed, draws):
-        np.random.seed(seed)
-        problem = Problem(rows=40)
-        _, steps = assert_svrg(
-            problem, problem.module(1, store_snapshot_grads=1 << 30), 3,
-            epoch_end_callback=lambda *_: np.random.uniform(size=draws))
-        return [rows.tolist() for batches in steps.values() for rows in batches]
-
-    assert order(1, 0) == order(1, 3) != order(2, 0)
 
 
 @pytest.mark.parametrize('batches', [None, 2])

@@ -65,18 +65,18 @@ def test_an_input_without_rows_has_no_padding(context):
     assert_pass(problem, module, Data(*batches))
 
 
-@pytest.mark.parametrize('store', [False, 1 << 30])
-def test_a_device_without_a_share_of_the_last_rows_gets_none(store):
+def test_a_device_without_a_share_of_the_last_rows_gets_none():
     """Of two rows the device with a tenth of the work would get none; steps have the padding."""
     problem = Problem(rows=32)
-    module = problem.bound(context=TWO_DEVICES, work_load_list=[1, 9], store_snapshot_grads=store)
+    module = problem.bound(context=TWO_DEVICES, work_load_list=[1, 9])
     module.init_optimizer(kvstore='local', optimizer_params={'learning_rate': 0.1})
     svrg, train_data = problem.svrg(), problem.iterator()
     for _ in range(2):
         module.update_full_grads(train_data)
         svrg.take_snapshot()
         problem.assert_full_gradient(module, svrg.full_gradient)
-        for batch in module.training_batches(train_data):
+        train_data.reset()
+        for batch in train_data:
             module.forward_backward(batch)
             module.update()
             assert len(rows_of(problem, batch)) == 10
@@ -97,9 +97,7 @@ def test_a_pad_that_is_no_number_of_rows_is_refused(pad, rows):
         problem.bound().update_full_grads(problem.iterator(cls=Wrong))
 
 
-@pytest.mark.parametrize('stored', [False, 1 << 30])
-def test_a_batch_of_padding_alone_does_not_count(stored):
-    """It is stepped on as the iterator yields it."""
+def test_a_batch_of_padding_alone_does_not_count():
     class Batches(list):
         def reset(self):
             pass
@@ -107,10 +105,9 @@ def test_a_batch_of_padding_alone_does_not_count(stored):
     problem = Problem(rows=40)
     batches = Batches(problem.iterator())
     batches.insert(2, problem.batch(10, pad=10))
-    module = problem.bound(store_snapshot_grads=stored)
+    module = problem.bound()
     assert_pass(problem, module, batches)
     assert module._snapshot.full_gradient.batches == 4
-    assert len(module.training_batches(batches)) == 5
 
 
 def test_padding_counts_for_its_part_where_a_mean_over_labels_cannot_be_cut():

@@ -13,7 +13,6 @@ from blocks import (
     Training,
     as_blocks_take,
     assert_weights,
-    rows_of,
     train,
     train_epochs,
     train_plain,
@@ -33,12 +32,12 @@ from svrg_optimization.proximal import L1
         (mx.cpu(), 'device', None), (mx.cpu(), 'local', False), (mx.cpu(), None, None),
         (TWO_DEVICES, 'device', None), (TWO_DEVICES, 'local', True),
         (TWO_DEVICES, 'device', False)],
-    'stored': [False, 2 ** 30, 1], 'alpha': [1, LinearDecay(0.75, 20)],
+    'alpha': [1, LinearDecay(0.75, 20)],
     'bias': [('lr_mult', 1), ('lr_mult', 0.5), ('grad_req', 'null')],
     'proximal': [None, L1(0.05), {'fc_weight': L1(0.05)}]})
-@pytest.mark.filterwarnings('ignore:batch_size of step is', 'ignore:store_snapshot_grads')
-def test_training_is_svrg(kind, rows, hybridized, contexts, kvstore, on_kvstore, stored, alpha,
-                          bias, proximal):
+@pytest.mark.filterwarnings('ignore:batch_size of step is')
+def test_training_is_svrg(kind, rows, hybridized, contexts, kvstore, on_kvstore, alpha, bias,
+                          proximal):
     problem = Blocks(kind, rows=rows)
     settings, operators = {'learning_rate': 0.2, 'momentum': 0.5, 'wd': 0.01}, {}
     if proximal:
@@ -48,8 +47,7 @@ def test_training_is_svrg(kind, rows, hybridized, contexts, kvstore, on_kvstore,
     net = problem.net(contexts)
     setattr(net.collect_params()['fc_bias'], *bias)
     training = Training(problem, net=net, settings=settings, kvstore=kvstore, alpha=alpha,
-                        update_on_kvstore=on_kvstore, store_snapshot_grads=stored,
-                        proximal=proximal, twin={
+                        update_on_kvstore=on_kvstore, proximal=proximal, twin={
                             'settings': settings, 'alpha': alpha, 'proximal': operators,
                             'fixed': ['fc_bias'] if bias[0] == 'grad_req' else [],
                             'lr_mult': {'fc_bias': bias[1]} if bias[0] == 'lr_mult' else {}})
@@ -64,7 +62,6 @@ def test_training_is_svrg(kind, rows, hybridized, contexts, kvstore, on_kvstore,
                 net.hybridize(**hybridized)
             if alpha != 1:
                 training.trainer.alpha, training.svrg.alpha = 0.25, lambda _: 0.25
-    assert len(training.trainer._svrg.store.batches) == (4 if stored == 2 ** 30 else 0)
     training.check()
 
 
@@ -307,22 +304,6 @@ def test_the_scale_of_amp_may_change_between_snapshot_and_step(contexts, monkeyp
                                gradient_variance(plain, loader)[:2], rtol=1e-4)
 
 
-def test_gradients_of_amp_random_layers_and_states_are_not_stored(monkeypatch):
-    problem, stored = Blocks('softmax'), {'store_snapshot_grads': True}
-    net, refused = problem.net(), 'store_snapshot_grads must be False .*'
-    trainer = scaling(lambda objective: problem.trainer(net, objective=objective, **stored),
-                      problem.loss(), net, monkeypatch)
-    with pytest.raises(ValueError, match=refused + 'amp.scale_loss'):
-        trainer.update_full_grads(problem.loader())
-    trainer = problem.trainer(problem.net(extra=[gluon.nn.Dropout(0.5)]), **stored)
-    with pytest.raises(ValueError, match=refused + 'random layers'):
-        trainer.update_full_grads(problem.loader())
-    trainer = problem.trainer(net, objective=lambda data, label, state: (
-        problem.loss()(net(data), label), state), **stored)
-    with pytest.raises(ValueError, match=refused + 'states'):
-        trainer.update_full_grads(problem.loader(), states=(mx.nd.zeros(1),))
-
-
 @pytest.mark.nd_arrays
 def test_no_operator_is_applied_where_amp_skips_a_step(monkeypatch):
     problem, settings = Blocks('softmax'), {'learning_rate': 0.2}
@@ -357,27 +338,12 @@ def test_arrays_that_are_used_again_are_copied():
     problem, factors, nets = Blocks('softmax'), [], []
     for data in (problem.loader(), ReusesArrays(problem)):
         nets.append(problem.net())
-        trainer = problem.trainer(nets[-1], optimizer='svrg_lbfgs', settings={},
-                                  store_snapshot_grads=True)
+        trainer = problem.trainer(nets[-1], optimizer='svrg_lbfgs', settings={})
         np.random.seed(0)
         train_epochs(trainer, data, 2, 1)
         factors.append(trainer._optimizer.lr_scheduler.gamma)
     assert factors[0] == factors[1]
     assert_weights(nets[1], weights_of(nets[0]), 1e-7)
-
-
-def test_stored_batches_are_in_a_new_order_until_alpha_is_0():
-    problem = Blocks('linear', rows=40)
-    trainer, loader = problem.trainer(problem.net(), store_snapshot_grads=True), problem.loader()
-    trainer.update_full_grads(loader)
-
-    def order():
-        return [rows_of(problem, data)[0] for data, _ in trainer.training_batches(loader)]
-
-    orders = [order() for _ in range(6)]
-    assert len(set(map(tuple, orders))) > 1 and {*map(sum, orders)} == {60}
-    trainer.alpha = 0
-    assert order() == [0, 10, 20, 30]
 
 
 def of_two_tasks(weights, features, targets):
@@ -393,8 +359,7 @@ def of_two_tasks(weights, features, targets):
 
 
 @pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
-@pytest.mark.parametrize('arguments', [{}, {'store_snapshot_grads': True}])
-def test_dicts_with_batches_of_several_tasks_train_exactly(contexts, arguments):
+def test_dicts_with_batches_of_several_tasks_train_exactly(contexts):
     """Each batch uses one of the heads: the gradient of the other is 0, and not an earlier one."""
     rng = np.random.RandomState(0)
     weights = {name: rng.normal(size=(rows, 4)) for name, rows in (
@@ -416,7 +381,7 @@ def test_dicts_with_batches_of_several_tasks_train_exactly(contexts, arguments):
     data = [{'x': as_blocks_take(features[of]), 'more': {'y': as_blocks_take(targets[of])},
              'number': number} for number, of in enumerate(rows)]
     settings = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
-    trainer = SVRGTrainer(net.collect_params(), 'sgd', settings, objective=objective, **arguments)
+    trainer = SVRGTrainer(net.collect_params(), 'sgd', settings, objective=objective)
     svrg = oracle.Svrg(of_two_tasks, weights, np.column_stack([features, np.arange(40) // 10 % 2]),
                        targets, 10, oracle.Sgd(**settings, rescale=0.1))
     for epoch, batches in enumerate(trainer.epochs(data, 4)):

@@ -173,7 +173,6 @@ def test_outputs_and_input_gradients_stay_valid_over_steps_and_passes(context, p
         modules.append(made)
     module, plain = modules
     module.init_optimizer(optimizer_params=SETTINGS)
-    assert module._svrg.reference.executors.shares_inputs
     svrg, expected, inputs, kept = problem.svrg(**SETTINGS), None, None, []
 
     def check(after):

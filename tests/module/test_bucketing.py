@@ -1,7 +1,6 @@
 """SVRGBucketingModule: one snapshot and one full gradient over all buckets."""
 
 import mxnet as mx
-import numpy as np
 import pytest
 
 from problems import TWO_DEVICES, assert_close
@@ -40,26 +39,6 @@ def test_alpha_is_one_for_all_buckets():
     svrg.alpha = lambda _: 0
     fit(problem, module, 3, 4)
     problem.assert_weights(module, problem.expect(4, 9, 3, svrg).weights)
-
-
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_steps_on_stored_batches_compute_nothing_at_the_snapshot(runs, context):
-    problem = Sequences()
-    rows_of = {np.float32(problem.targets[rows]).tobytes(): rows
-               for _, rows, _ in problem.plan(4)}
-    steps = []
-    module = problem.module(2, context=context, store_snapshot_grads=True)
-    fit(problem, module, 0, 4, batch_end_callback=lambda param: steps.append(
-        (param.epoch, param.nbatch, param.locals['data_batch'].label[0].asnumpy().tobytes())))
-    svrg = problem.svrg(4, **SETTINGS)
-    for epoch, nbatch, labels in steps:
-        if epoch % 2 == 0 and nbatch == 0:
-            svrg.take_snapshot()
-        svrg.step(rows_of[labels])
-    problem.assert_weights(module, svrg.weights)
-    assert not runs
-    assert len({labels for epoch, _, labels in steps if epoch == 1}) == len(rows_of)
-    assert [labels for *_, labels in steps[:9]] != [labels for *_, labels in steps[9:18]]
 
 
 def test_the_full_gradient_and_objective_are_over_all_buckets_time_after_time():

@@ -123,8 +123,7 @@ FEATURES = [
     *(fit(kvstore=object_of(kind), settings={'alpha': 0.5}) for kind in ('local', 'device')),
     fit(of('perceptron'), update_on_kvstore='0', optimizer='adam', sgd={'learning_rate': 0.01}),
     fit(kvstore=None, settings={'alpha': LinearDecay(1, 6)}),
-    fit(of('softmax'), {'store_snapshot_grads': True}),
-    fit(of('softmax', 170), {'store_snapshot_grads': True, 'nonfinite': 'raise'}),
+    fit(of('softmax', 170), {'nonfinite': 'raise'}),
     fit(SparseProblem, {}, {'learning_rate': 0.05}, 2, kvstore=object_of(),
         sparse_row_id_fn=rows_of_batch),
     *(fit(optimizer='svrg_lbfgs', sgd={'momentum': momentum}, epochs=5)

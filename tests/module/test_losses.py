@@ -62,19 +62,19 @@ CASES = {  # the layer, the labels, and the loss of each row in float64
         ((SCORES - NUMBERS) ** 2).sum(axis=1) / 8 + 0.1 * np.abs(SCORES).sum(axis=1))}
 
 
-@pytest.mark.parametrize('name, contexts, rows, saturated, stores', [
-    *((name, contexts, ROWS, 1, False) for name in CASES for contexts in (
+@pytest.mark.parametrize('name, contexts, rows, saturated', [
+    *((name, contexts, ROWS, 1) for name in CASES for contexts in (
         mx.cpu(), TWO_DEVICES)),
-    ('softmax', mx.cpu(), 30, 1, False), ('softmax', mx.cpu(), 30, 1, 1 << 30),
+    ('softmax', mx.cpu(), 30, 1),
     # Outputs that are rounded to 0 and 1:
-    ('logistic', mx.cpu(), ROWS, 30., False), ('logistic', mx.cpu(), ROWS, 3000., False)])
-def test_module_knows_the_objective_of_each_loss_layer(name, contexts, rows, saturated, stores):
+    ('logistic', mx.cpu(), ROWS, 30.), ('logistic', mx.cpu(), ROWS, 3000.)])
+def test_module_knows_the_objective_of_each_loss_layer(name, contexts, rows, saturated):
     layer, labels, losses = CASES[name]
     if saturated != 1:
         losses = (np.logaddexp(0, saturated * SCORES) - SIGNS * saturated * SCORES).mean(axis=1)
     scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=4, no_bias=True, name='fc')
     module = SVRGModule(layer(scores), label_names=('label',), update_freq=1, context=contexts,
-                        store_snapshot_grads=stores, proximal={'fc_weight': L1(STRENGTH)})
+                        proximal={'fc_weight': L1(STRENGTH)})
     train_data = mx.io.NDArrayIter(FEATURES[:rows], np.asarray(labels, 'float32')[:rows],
                                    BATCH_SIZE, label_name='label')
     module.bind(train_data.provide_data, train_data.provide_label)
@@ -203,12 +203,10 @@ def half_labelled(rows=37, ignored=-1):
 @pytest.mark.parametrize('context, work_load_list', [
     (mx.cpu(), None), (TWO_DEVICES, None), (TWO_DEVICES, [1, 3])])
 @pytest.mark.parametrize('rows, ignored', [(40, -1), (37, -1), (33, 7)])
-@pytest.mark.parametrize('stores', [False, True])
 def test_a_mean_over_labelled_rows_has_the_gradient_of_these(
-        context, work_load_list, rows, ignored, stores):
+        context, work_load_list, rows, ignored):
     problem, labelled = half_labelled(rows, ignored)
-    module = problem.bound(context=context, work_load_list=work_load_list,
-                           store_snapshot_grads=stores)
+    module = problem.bound(context=context, work_load_list=work_load_list)
     module.init_optimizer(kvstore='device')
     module.update_full_grads(problem.iterator())
     problem.assert_full_gradient(module, full_gradient(

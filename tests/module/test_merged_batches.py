@@ -75,14 +75,13 @@ def of_an_ndarray_iter(problem):
                              {'label': problem.targets}, 10, last_batch_handle='discard')
 
 
-@pytest.mark.parametrize('rows, make, settings, size, expected', [
-    (337, overwritten, {}, 1 << 21, [16, 16]), (337, overwritten, {}, 1 << 11, [3] * 11),
-    (337, overwritten, {'store_snapshot_grads': 1 << 30}, 1 << 21, []),
-    (330, of_an_ndarray_iter, {}, 1 << 21, [16, 16])])
-def test_csr_batches_are_computed_as_one(merged, monkeypatch, rows, make, settings, size, expected):
+@pytest.mark.parametrize('rows, make, size, expected', [
+    (337, overwritten, 1 << 21, [16, 16]), (337, overwritten, 1 << 11, [3] * 11),
+    (330, of_an_ndarray_iter, 1 << 21, [16, 16])])
+def test_csr_batches_are_computed_as_one(merged, monkeypatch, rows, make, size, expected):
     monkeypatch.setattr(executors, '_BYTES_AT_ONCE', size)
     problem = SparseProblem(rows)
-    assert_pass(problem, problem.bound(**settings), make(problem))
+    assert_pass(problem, problem.bound(), make(problem))
     assert merged == expected
 
 

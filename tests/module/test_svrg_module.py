@@ -22,12 +22,11 @@ def test_rescale_grad_is_warned_of_only_for_an_instance():
 def test_numbers_and_bools_of_numpy_are_taken():
     assert type(Problem().module(np.array(2)).update_freq) is int
     module = Problem().module(np.int64(2), loss_is_mean=np.bool_(False),
-                              alpha=np.array(0.5), store_snapshot_grads=np.int32(1000))
+                              alpha=np.array(0.5), full_grad_batches=np.int32(3))
     assert module.update_freq == 2 and type(module.update_freq) is int
-    assert module.alpha == 0.5 and module._svrg.store.budget == 1000
+    assert module.alpha == 0.5 and module.full_grad_batches == 3
     module.alpha = np.float32(0.25)
     assert module.alpha == 0.25
-    assert Problem().module(store_snapshot_grads=np.bool_(True))._svrg.store.budget == 2 ** 30
     module.alpha = lambda _: np.array(1.0)
     module.fit(Problem().iterator(), eval_metric='mse', num_epoch=1)
 

@@ -144,8 +144,6 @@ OF_ALL = [  # settings of SVRGModule, SVRGBucketingModule and SVRGTrainer
     ({'tol': float('inf')}, ValueError, 'not inf'),
     ({'tol': True}, TypeError, 'not True'),
     ({'loss_is_mean': 1}, TypeError, 'loss_is_mean must be None, True or False'),
-    ({'store_snapshot_grads': 0}, ValueError, 'store_snapshot_grads must be'),
-    ({'store_snapshot_grads': 0.5}, TypeError, 'store_snapshot_grads must'),
     ({'nonfinite': 'ignore'}, ValueError, "nonfinite must be 'warn' or 'raise', not 'ignore'"),
     ({'tolerance': 1}, TypeError, "unexpected keyword argument 'tolerance'")]
 OF_MODULES = [
@@ -160,13 +158,7 @@ OF_MODULES = [
     ({'full_grad_batches': 3, 'tol': 1e-3}, ValueError,
      'full_grad_batches must be None with tol, as samples are noise, and not 3')]
 OF_MODULE = [
-    ({'update_freq': 1.5}, TypeError, 'update_freq must be an int of 1 or more, not 1.5'),
-    ({'symbol': symbol_with(dropout), 'store_snapshot_grads': True}, ValueError,
-     'store_snapshot_grads must be False for a network with random layers: drop'),
-    ({'symbol': symbol_with(noise), 'store_snapshot_grads': True}, ValueError,
-     'False for a network with random layers: noise'),
-    ({'state_names': ['fc_bias'], 'store_snapshot_grads': True}, ValueError,
-     'store_snapshot_grads must be False for a network with states: fc_bias')]
+    ({'update_freq': 1.5}, TypeError, 'update_freq must be an int of 1 or more, not 1.5')]
 OF_TRAINER = [
     ({'params': [table('table', 'row_sparse')]}, ValueError,
      'params must be dense, and table is'),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Lasso
 
-from linear_models import Problem, by_estimator, by_gluon, by_module
+from linear_models import Problem, by_gluon, by_module
 from newton import outputs_at_optimum
 from oracle import linear_regression, soft_threshold, softmax_regression
 from pairs import in_pairs
@@ -45,8 +45,7 @@ def residual(loss, rows, targets, wd, strength, weight):
 @pytest.mark.parametrize('front_end, dtype', [
     (by_module, 'float64'), (by_gluon, 'float32'), *(
         pytest.param(*other, marks=pytest.mark.slow) for other in (
-            (by_module, 'float32'), (by_gluon, 'float64'), (by_estimator, 'float32'),
-            (by_estimator, 'float64')))])
+            (by_module, 'float32'), (by_gluon, 'float64')))])
 @pytest.mark.parametrize('name, optimizer, tol', [
     *((name, 'svrg_lbfgs', tol) for name in FLOORS if name != 'L1' for tol in (None, 1e-30)),
     *((name, 'sgd', 1e-30) for name in FLOORS)])

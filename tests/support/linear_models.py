@@ -6,11 +6,9 @@ import typing
 import mxnet as mx
 import numpy as np
 from mxnet import gluon
-from mxnet.gluon.contrib.estimator import Estimator
 
 from blocks import train_epochs
 from svrg_optimization import SVRGModule, SVRGTrainer
-from svrg_optimization.gluon import SnapshotHandler, SVRGBatchProcessor
 
 
 def made(loss):
@@ -140,21 +138,4 @@ def by_gluon(problem, epochs=100, tol=1e-5, update_freq=2, optimizer='svrg_lbfgs
     trainer = trainer_of(problem, net, lambda data, label: loss(net(changed(data)), label), tol,
                          optimizer, params, proximal, **settings)
     train_epochs(trainer, data or problem.loader(), epochs, update_freq)
-    return trained(trainer, net)
-
-
-def by_estimator(problem, epochs=100, tol=1e-5, update_freq=2, optimizer='svrg_lbfgs', params=(),
-                 proximal=None, initializer=mx.init.Uniform(0.01)):
-    net, loss = net_of(problem, initializer), LOSSES[problem.loss][1]
-    data = problem.loader(last_batch='keep')  # a DataLoader, as an Estimator wants it
-
-    def objective(data, label):
-        output = net(data)
-        return loss(output, label), output
-
-    trainer = trainer_of(problem, net, objective, tol, optimizer, params, proximal)
-    estimator = Estimator(net, loss, trainer=trainer, batch_processor=SVRGBatchProcessor(),
-                          train_metrics=mx.metric.Loss('train'))
-    estimator.logger.handlers = []
-    estimator.fit(data, epochs=epochs, event_handlers=[SnapshotHandler(data, update_freq)])
     return trained(trainer, net)

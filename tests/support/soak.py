@@ -41,10 +41,6 @@ def epochs(cycles, end_cycle, **kwargs):
                 epoch_end_callback=lambda *_: end_cycle())
 
 
-def held_batches(cycles, end_cycle):
-    epochs(cycles, end_cycle, store_snapshot_grads=1 << 30)
-
-
 def devices(cycles, end_cycle):
     epochs(cycles, end_cycle, context=DEVICES)
 
