@@ -57,7 +57,7 @@ class SVRGBucketingModule(BucketingModule):
 
     def __init__(self, sym_gen, default_bucket_key=None, logger=logging, context=mx.cpu(),
                  work_load_list=None, fixed_param_names=None, state_names=None, group2ctxs=None,
-                 compression_params=None, update_freq=None, **settings):
+                 compression_params=None, update_freq=2, **settings):
         super().__init__(sym_gen, default_bucket_key, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._settings = {'update_freq': update_freq, **settings}

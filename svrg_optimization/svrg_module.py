@@ -49,7 +49,7 @@ class SVRGModule(Module):
     r"""Train a Module with SVRG, the stochastic variance reduced gradient.
 
     It replaces :class:`mxnet.module.Module`: change ``mx.mod.Module(symbol, ...)``
-    to ``SVRGModule(symbol, ..., update_freq=1)``. Every `update_freq` epochs it
+    to ``SVRGModule(symbol, ..., update_freq=2)``. Every `update_freq` epochs it
     takes a snapshot :math:`\tilde w` of the weights and computes the full gradient
 
     .. math:: \mu = \frac{B}{n} \sum_{j=1}^{n} \nabla f_j(\tilde w)
@@ -73,9 +73,8 @@ class SVRGModule(Module):
     compression_params : dict, optional
         Gradient compression between devices, as in Module. The full gradient
         is not compressed. A distributed KVStore does not accept it.
-    update_freq : int, optional
-        Epochs from one snapshot to the next, 1 or more; by default 2. It may be set later as an
-        attribute.
+    update_freq : int
+        Epochs from one snapshot to the next, 1 or more. It may be set later as an attribute.
     loss_is_mean : bool, optional
         Whether the loss is a mean over the rows of a batch rather than a sum.
         By default this is read from the loss layers of the symbol
@@ -153,12 +152,11 @@ class SVRGModule(Module):
     def __init__(self, symbol, data_names=('data',), label_names=('softmax_label',),
                  logger=logging, context=mx.cpu(), work_load_list=None,
                  fixed_param_names=None, state_names=None, group2ctxs=None,
-                 compression_params=None, update_freq=None, *, loss_is_mean=None,
+                 compression_params=None, update_freq=2, *, loss_is_mean=None,
                  alpha=1., nonfinite='warn', full_grad_batches=None, proximal=None, tol=None):
         settings = Settings(
-            update_freq=2 if update_freq is None else update_freq, loss_is_mean=loss_is_mean,
-            alpha=alpha, nonfinite=nonfinite, full_grad_batches=full_grad_batches,
-            proximal=proximal, tol=tol)
+            update_freq=update_freq, loss_is_mean=loss_is_mean, alpha=alpha, nonfinite=nonfinite,
+            full_grad_batches=full_grad_batches, proximal=proximal, tol=tol)
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._proximal = ProximalOperators(

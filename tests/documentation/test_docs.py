@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pages import DOCS, ROOT, text_of
+from pages import DOCS, ROOT, blocks_of, text_of
 from svrg_optimization import (
     LinearDecay,
     SVRGBucketingModule,
@@ -23,7 +23,7 @@ BLOCK = re.compile(r'^```python\n(.*?)^```(?:\n\n```text\n(.*?)^```)?', re.MULTI
 NUMBER = re.compile(r'-?\d+\.?\d*(?:e[+-]\d+)?')
 
 
-def blocks_of(page):
+def shown_blocks_of(page):
     """Return the page's blocks of Python, and what the page shows as their output.
 
     Each has as many lines before it as on the page.
@@ -54,7 +54,7 @@ def named(pages):
     return [pytest.param(page, id=page.name) for page in pages]
 
 
-@pytest.mark.parametrize('page', named(page for page in PAGES if blocks_of(page)))
+@pytest.mark.parametrize('page', named(page for page in PAGES if shown_blocks_of(page)))
 @pytest.mark.filterwarnings('error:Parameters already initialized',
                             'ignore:Optimizer created manually outside Module',
                             'ignore:WARNING. New optimizer',
@@ -63,7 +63,7 @@ def test_python_blocks_print_what_the_page_shows(page, tmp_path, monkeypatch, ca
     """They run one after the other, as a reader copies them, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     namespace = {}
-    blocks = blocks_of(page)
+    blocks = shown_blocks_of(page)
     for block, shown in blocks:
         for name in re.findall('^import (pandas|torch)', block, re.MULTILINE):  # at a page's end
             pytest.importorskip(name, reason='needs ' + name)
@@ -124,11 +124,23 @@ def test_help_lists_only_what_users_call(shown):
 
 
 @pytest.mark.process
+def test_a_command_mends_the_names_that_numpy_removed(tmp_path):
+    command, = blocks_of(DOCS / 'moving.md', 'sh')
+    script = tmp_path / 'train.py'
+    script.write_text('a = np.zeros(3, np.int), np.ones(2, dtype=np.float)\n'
+                      'b = np.int64(1) + np.float32(mynp.int) if np.bool_(0) else np.object\n')
+    subprocess.run(['sh', '-c', command], cwd=tmp_path, check=True)
+    assert script.read_text() == (
+        'a = np.zeros(3, int), np.ones(2, dtype=float)\n'
+        'b = np.int64(1) + np.float32(mynp.int) if np.bool_(0) else object\n')
+
+
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize('is_hidden', [False, True])
 def test_a_variable_hides_what_mxnet_says_of_sparse_steps(tmp_path, is_hidden):
     page = DOCS / 'how-to.md'
-    first, *others = [block for block, _ in blocks_of(page)]
+    first, *others = blocks_of(page)
     sparse, = (block for block in others if 'row_sparse' in block)
     code = (first + sparse).replace(
         "optimizer_params={", "optimizer='nag', optimizer_params={'momentum': 0.9, ")
