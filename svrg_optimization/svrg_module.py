@@ -581,7 +581,8 @@ class SVRGModule(Module):
 
         A snapshot is taken at the beginning of the epochs 0, `update_freq`,
         2 `update_freq` and so on. One is also taken before the first step if
-        there is none, or if updates were made with ``alpha=0`` since the last one.
+        there is none, if updates were made with ``alpha=0`` since the last one, or if
+        `train_data` is another object than in the last `fit`.
         In an epoch with a snapshot `train_data` is read twice.
 
         For each snapshot the log has the seconds that it took (``Epoch[%d] Full gradient

@@ -1,7 +1,8 @@
 """What a snapshot has found, and why training ended: one result for all front ends."""
 
 import dataclasses
-from typing import NamedTuple, Optional
+import weakref
+from typing import Callable, NamedTuple, Optional
 
 # Why a training ended, in words. Those that converged come first.
 REASONS = {
@@ -85,6 +86,8 @@ class Training:
         Whether two passes have found the same gradient; None before that was asked.
     checks, noisy : int
         Passes that checked a distance, and those of them that found another function.
+    data : callable or None
+        Returns the data of the training, as `reference_to` does; None before any training.
     """
 
     taken_before: int = 0
@@ -97,3 +100,12 @@ class Training:
     is_repeatable: Optional[bool] = None
     checks: int = 0
     noisy: int = 0
+    data: Optional[Callable] = None
+
+
+def reference_to(data):
+    """Return a function that returns data, or None if they are gone; a list or the like stays."""
+    try:
+        return weakref.ref(data)
+    except TypeError:
+        return lambda: data

@@ -22,7 +22,7 @@ class Snapshot:
     is_active : bool
         Whether there is a finished full gradient for the weights of the snapshot.
     is_stale : bool
-        Whether an update with α = 0 was made since the snapshot was taken.
+        Whether an update with α = 0 was made since it was taken, or training has other data.
     has_converged : bool
         Whether it was found to be within `tol` of the optimum, or at the floor of the precision.
     curvature : float

@@ -7,7 +7,7 @@ import math
 import time
 
 from ..core.front_end import NoLossError
-from ..core.result import REASONS, Training
+from ..core.result import REASONS, Training, reference_to
 from ..data.iterators import leaves_out_other_rows
 
 _WORSE = 10  # times the first norm: rounding does less where training begins at the floor
@@ -41,7 +41,10 @@ class Run:
     def __init__(self, svrg, trained, logger, train_data, take_snapshot):
         self._svrg, self._trained, self._logger = svrg, trained, logger
         self._take_snapshot = take_snapshot
-        svrg.training = Training(svrg.snapshot.num_taken)
+        former = svrg.training.data
+        svrg.training = Training(svrg.snapshot.num_taken, data=reference_to(train_data))
+        if former and former() is not train_data:
+            svrg.snapshot.is_stale = True  # it is of other data
         if trained.rule is not None and not trained.rule.is_resumed:
             trained.rule.forget_history()  # which may be of other data
             svrg.snapshot.distance, svrg.snapshot.num_stays = math.inf, 0

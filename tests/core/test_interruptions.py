@@ -78,12 +78,13 @@ def test_a_pass_that_fails_leaves_the_snapshot_whole(monkeypatch, error, bad, co
 
 def test_an_interrupted_pass_over_buckets_leaves_the_snapshot_whole():
     problem, sgd = Sequences(), {'learning_rate': 0.02}
-    module = problem.fit(problem.module(3), 1, optimizer_params=sgd)
+    train_data = problem.iterator()
+    module = problem.fit(problem.module(3), 1, train_data, optimizer_params=sgd)
     key = module._curr_bucket_key
     with pytest.raises(KeyboardInterrupt):
         module.update_full_grads(Data(*list(problem.iterator())[:3], raises=KeyboardInterrupt))
     assert module._curr_bucket_key == key
-    problem.fit(module, 2, begin_epoch=1)
+    problem.fit(module, 2, train_data, begin_epoch=1)
     problem.assert_weights(module, problem.expect(2, 3, **sgd).weights)
 
 

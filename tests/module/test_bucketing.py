@@ -8,9 +8,9 @@ from sequences import LENGTHS, SETTINGS, Sequences
 from svrg_optimization import SVRGBucketingModule
 
 
-def fit(problem, module, begin, end, **kwargs):
+def fit(problem, module, begin, end, train_data=None, **kwargs):
     kwargs.setdefault('optimizer_params', SETTINGS)
-    module.fit(problem.iterator(), eval_metric=[], begin_epoch=begin, num_epoch=end,
+    module.fit(train_data or problem.iterator(), eval_metric=[], begin_epoch=begin, num_epoch=end,
                arg_params=problem.arg_params(), **kwargs)
     return module
 
@@ -71,12 +71,13 @@ def test_a_learning_rate_and_convergence_are_of_all_buckets():
 
 def test_set_params_and_bind_keep_the_snapshot_and_forced_init_params_drops_it():
     problem = Sequences()
-    module = fit(problem, problem.module(4), 0, 1)
+    train_data = problem.iterator()
+    module = fit(problem, problem.module(4), 0, 1, train_data)
     svrg = problem.expect(1, 4, **SETTINGS)
     module.set_params(*module.get_params())
     assert module._snapshot.is_active
-    fit(problem, module, 1, 2)
-    fit(problem, module, 2, 4, force_rebind=True)
+    fit(problem, module, 1, 2, train_data)
+    fit(problem, module, 2, 4, train_data, force_rebind=True)
     problem.assert_weights(module, problem.expect(4, 4, 1, svrg).weights)
     module.init_params(arg_params=module.get_params()[0], force_init=True)
     assert not module._snapshot.is_active

@@ -111,7 +111,7 @@ def later(context, patch):
                              context=context)
     problem.fit(loaded, 4, begin_epoch=3, optimizer_params=SGD)
     gradient_variance(module, problem.iterator())
-    problem.fit(module, 4, problem.iterator(4), begin_epoch=3)
+    problem.fit(module, 4, problem.iterator(5), begin_epoch=3)
 
 
 def rows_of_batch(batch):

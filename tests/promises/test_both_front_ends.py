@@ -5,6 +5,7 @@ import pytest
 
 import blocks
 import stepping
+from svrg_optimization import SVRGModule
 
 PROBLEM = blocks.Blocks(rows=60)
 both = pytest.mark.parametrize('front_end', [stepping.Training, blocks.Training])
@@ -26,6 +27,29 @@ def test_tol_is_compared_at_each_snapshot(front_end):
     with pytest.raises(ValueError, match='tol must be None or a number above 0, not -1'):
         trains.tol = -1
     assert trains.tol == 1e3
+
+
+def train_an_epoch(trains, data, epoch):
+    if isinstance(trains, SVRGModule):
+        trains.fit(data, eval_metric=[], begin_epoch=epoch, num_epoch=epoch + 1)
+    else:
+        blocks.train_epochs(trains, data, epoch + 1, 9, begin_epoch=epoch)
+
+
+@pytest.mark.parametrize('front_end, data_of', [
+    (lambda: stepping.Training(PROBLEM, update_freq=9), PROBLEM.iterator),
+    (lambda: blocks.Training(PROBLEM), PROBLEM.loader),
+    (lambda: blocks.Training(PROBLEM), lambda: list(PROBLEM.loader()))])
+def test_a_snapshot_is_due_for_other_data(front_end, data_of):
+    trains = front_end().trains
+    snapshot, data = trains._svrg.snapshot, data_of()
+    for epoch in (1, 2):
+        train_an_epoch(trains, data, epoch)
+        assert snapshot.num_taken == 1
+    del data
+    for epoch in (3, 4, 5):  # an object that is freed may have the address of the one before
+        train_an_epoch(trains, data_of(), epoch)
+        assert snapshot.num_taken == epoch - 1
 
 
 @both
