@@ -20,8 +20,9 @@ from .core.full_gradient import FullGradient, share_out
 from .core.requirements import ALL_ROWS, require
 from .core.settings import Settings, arguments_from, setting
 from .core.svrg import BEGUN, COMPUTED, CORRECTING, READY, SVRG, Step
+from .data.batch_rows import resized
 from .data.custom_loop import LoopOverIterator
-from .data.iterators import rewind, rewind_for_pass
+from .data.iterators import rewind, rewind_for_pass, rows_of_batch
 from .kvstore.horovod import is_wrapped
 from .kvstore.keys import KVStoreKeys
 from .kvstore.kinds import is_distributed
@@ -317,8 +318,16 @@ class SVRGModule(Module):
         self._svrg.reference.executors.reset_bind()
 
     def reshape(self, data_shapes, label_shapes=None):
-        """Reshape the module for batches of another shape, and that at the snapshot when needed."""
-        super().reshape(data_shapes, label_shapes)
+        """Reshape the module for batches of another shape, and that at the snapshot when needed.
+
+        Without `label_shapes` the labels get as many rows. If it fails, nothing is changed.
+        """
+        if self._label_shapes and not label_shapes:
+            rows = rows_of_batch(None, [each if isinstance(each, mx.io.DataDesc)
+                                        else mx.io.DataDesc(*each) for each in data_shapes])
+            label_shapes = resized(self._label_shapes, rows)
+        with executor_group.shapes_kept_on_error(self):
+            super().reshape(data_shapes, label_shapes)
         self._svrg.reference.batch_size = executor_group.batch_size(self)
 
     def init_params(self, initializer=mx.init.Uniform(0.01), arg_params=None, aux_params=None,

@@ -1,5 +1,7 @@
 """Access to a Module's executor group, which no other file reads or changes."""
 
+import contextlib
+
 import numpy as np
 from mxnet import ndarray as nd
 from mxnet.executor_manager import _split_input_slice
@@ -33,6 +35,20 @@ def input_names(module):
     """List the names of a module's data, labels and states."""
     names = [description.name for description in module.data_shapes + (module.label_shapes or [])]
     return names + module._state_names
+
+
+@contextlib.contextmanager
+def shapes_kept_on_error(module):
+    """Restore the shapes and the executors of a module if the block fails to reshape it."""
+    group = module._exec_group
+    before = {**vars(group), 'execs': list(group.execs)}
+    shapes = module._data_shapes, module._label_shapes
+    try:
+        yield
+    except BaseException:
+        vars(group).update(before)
+        module._data_shapes, module._label_shapes = shapes
+        raise
 
 
 def share_no_inputs(module):

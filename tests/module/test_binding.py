@@ -161,6 +161,20 @@ def outputs_of(problem, weights, rows):
     return oracle.softmax(hidden @ weights['fc_weight'].T + weights['fc_bias'])
 
 
+def test_predictions_need_no_labels_and_a_failed_one_breaks_nothing(training):
+    training.snapshot()
+    problem = training.problem
+    for rows, data in ((37, mx.io.NDArrayIter(problem.features, batch_size=16)),
+                       (37, problem.features), (37, problem.iterator()), (7, problem.features[:7])):
+        training.epoch()
+        found = training.module.predict(data).asnumpy()
+        expected = outputs_of(problem, training.svrg.weights, slice(rows))
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        with pytest.raises(mx.MXNetError):
+            training.module.predict(problem.features[:, 1:])
+    training.module.fit(problem.iterator(), num_epoch=1)
+
+
 @pytest.mark.parametrize('passes', ['after forward', 'after backward', 'after update'])
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
 def test_outputs_and_input_gradients_stay_valid_over_steps_and_passes(context, passes):
