@@ -1,30 +1,92 @@
-"""Layers of a symbol that its inputs go into."""
+"""Inputs of a symbol's first layers: what is computed from data and labels alone."""
+
+import json
+import re
+
+import mxnet as mx
+import numpy as np
 
 from ..rate.metric import Layer
-from .loss_reduction import is_set
+from .loss_reduction import computed_from, is_set
 
-# Operators that leave the columns of an input as they are, in their order.
-_ORDER_STAYS = 'Flatten', 'flatten', 'Reshape', 'reshape', 'identity', '_copy', 'Cast', 'cast'
+_RANDOM = re.compile(
+    r'Dropout|_npx_dropout|_image_random_\w+|_?random_(?!pdf)\w+|_?sample_\w+|_?shuffle|normal'
+    r'|uniform|_npi_(bernoulli|choice|exponential|gamma|multinomial|normal|normal_n|random_randint'
+    r'|shuffle|uniform|uniform_n)')
 _ADDS = 'broadcast_add', 'broadcast_plus', 'elemwise_add', '_plus', '_Plus'
 
 
-def layers_of_inputs(nodes, data_names):
-    """Map each Layer that is applied to an input to the place of this input."""
-    layers = {}
+class Inputs:
+    """Layers of a symbol whose input has no parameter, state or random number in it.
+
+    `names` are those of data and labels. A layer whose weight is applied to other things too does
+    not count.
+    """
+
+    def __init__(self, graph, names):
+        self._graph, self._nodes = graph, graph['nodes']
+        uses, free = _layers(self._nodes), set()
+        for place, node in enumerate(self._nodes):
+            if node['name'] in names if node['op'] == 'null' else not is_random(node) and (
+                    free.issuperset(source for source, *_ in node['inputs'])):
+                free.add(place)
+        others = {layer.weight for layer, (place, _) in uses
+                  if place not in free or self._variables(place).isdisjoint(names)}
+        self._uses = [(layer, entry) for layer, entry in uses if layer.weight not in others]
+        self._computed = [entry for _, entry in self._uses if self._nodes[entry[0]]['op'] != 'null']
+        self._symbol = None  # of those
+
+    def of(self, arrays):
+        """List the layers and the input of each, given the arrays of a batch by name.
+
+        Without arrays inputs have no rows.
+        """
+        nothing, values = np.empty(0), self._compute(arrays) if arrays else {}
+        return [(layer, values.get(entry, (arrays or {}).get(self._nodes[entry[0]]['name'], nothing)))
+                for layer, entry in self._uses]
+
+    def _compute(self, arrays):
+        if not self._computed:
+            return {}
+        if self._symbol is None:
+            self._symbol = mx.sym.load_json(json.dumps({
+                **self._graph, 'heads': [[*entry, 0] for entry in self._computed]}))
+        try:
+            given = {name: arrays[name] for name in self._symbol.list_arguments()}
+            return dict(zip(self._computed, self._symbol.eval(
+                next(iter(given.values())).context, **given)))
+        except (mx.MXNetError, KeyError):  # another batch size in it, or data without labels
+            return {}
+
+    def _variables(self, place):
+        return {self._nodes[each]['name'] for each in computed_from(self._nodes, [place])
+                if self._nodes[each]['op'] == 'null'}
+
+
+def _layers(nodes):
+    """List each Layer with the entry of the graph that it is applied to."""
+    found = []
     for number, node in enumerate(nodes):
         attrs, is_dense = node.get('attrs', {}), node['op'] == 'FullyConnected'
-        if not is_dense and (node['op'] != 'dot' or is_set(attrs, 'transpose_a')
-                             or is_set(attrs, 'transpose_b')):
+        if not is_dense and (node['op'] != 'dot' or is_set(attrs, 'transpose_a')):
             continue
-        place, others = node['inputs'][0][0], node['inputs'][1:]
+        entry, *others = node['inputs']
         if not is_dense:  # its bias is added by another node
-            others = others + [other for added in nodes if added['op'] in _ADDS
-                               and [number, 0, 0] in added['inputs'] for other in added['inputs']]
+            others += [other for added in nodes if added['op'] in _ADDS
+                       and [number, 0, 0] in added['inputs'] for other in added['inputs']]
         weight, *bias = [nodes[other]['name'] for other, *_ in others
                          if nodes[other]['op'] == 'null'] or [None]
-        while nodes[place]['op'] in _ORDER_STAYS:
-            place = nodes[place]['inputs'][0][0]
-        if nodes[place]['name'] in data_names and weight:
-            layers[Layer(weight, bias[0] if bias else None, int(is_dense))] = (
-                data_names.index(nodes[place]['name']))
-    return layers
+        if weight:
+            found.append((Layer(weight, bias[0] if bias else None, int(
+                is_dense or is_set(attrs, 'transpose_b'))), tuple(entry[:2])))
+    return found
+
+
+def is_random(node):
+    """Tell whether an operator draws random numbers."""
+    attrs = node.get('attrs', {})
+    return (_RANDOM.fullmatch(node['op']) is not None
+            or (node['op'] == 'RNN' and float(attrs.get('p', 0)) > 0)
+            or (node['op'] == 'LeakyReLU' and attrs.get('act_type') == 'rrelu')
+            or any(map(is_random, (inner for graph in node.get('subgraphs', [])
+                                   for inner in graph['nodes']))))

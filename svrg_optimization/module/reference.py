@@ -1,25 +1,16 @@
 """What computes gradients at the snapshot of a Module."""
 
-import re
-
-import numpy as np
-
 from ..core.arrays import set_all
 from ..core.front_end import Reference
 from ..core.full_gradient import BatchGradient, Sum
 from ..core.random_numbers import RandomNumbers
-from ..data.batch_rows import as_list, check_batch, count_rows, without_padding
+from ..data.batch_rows import as_list, check_batch, count_rows, labels_of, without_padding
 from ..data.iterators import pads_in_front
 from . import executor_group
 from .executors import Executors
-from .inputs import layers_of_inputs
+from .inputs import Inputs, is_random
 from .loss_reduction import is_set
 from .workers import kvstore_of_weights
-
-_RANDOM = re.compile(
-    r'Dropout|_npx_dropout|_image_random_\w+|_?random_(?!pdf)\w+|_?sample_\w+|_?shuffle|normal'
-    r'|uniform|_npi_(bernoulli|choice|exponential|gamma|multinomial|normal|normal_n|random_randint'
-    r'|shuffle|uniform|uniform_n)')
 
 
 class ModuleReference(Reference):
@@ -34,10 +25,10 @@ class ModuleReference(Reference):
     def __init__(self, model, graph, warn_once, settings):
         nodes = graph['nodes']
         self.executors = Executors(model, graph, settings.loss_is_mean)
-        self.random_layers = [node['name'] for node in nodes if _is_random(node)]
+        self.random_layers = [node['name'] for node in nodes if is_random(node)]
         self._numbers = RandomNumbers()
         self.warn_once, self._devices = warn_once, len(model._context)
-        self._layers_of_inputs = layers_of_inputs(nodes, model._data_names)
+        self._inputs = Inputs(graph, {*model._data_names, *model._label_names})
         self._has_batch_statistics = any(  # which a frozen BatchNorm does not change
             nodes[place]['name'] in model._aux_names for node in nodes
             if not is_set(node.get('attrs', {}), 'use_global_stats')
@@ -180,19 +171,11 @@ class ModuleReference(Reference):
         """List the layers that are applied to inputs, and these inputs without padding."""
         bucket = self.bucket_of(batch)._svrg.reference if self.bucket_of else self
         shapes = bucket.executors.module.data_shapes
+        labels = labels_of(as_list(batch)[0]) and bucket.executors.module.label_shapes or []
         rows, padding = count_rows(batch, shapes)
         if 0 < padding < rows:
-            batch = without_padding(batch, shapes, None, pads_in_front(a_pass.train_data))
-        return [(layer, piece.data[place] if padding < rows else np.empty(0))
-                for piece in as_list(batch) for layer, place in bucket._layers_of_inputs.items()
+            batch = without_padding(batch, shapes, labels, pads_in_front(a_pass.train_data))
+        return [(layer, found) for piece in as_list(batch) for layer, found in bucket._inputs.of(
+            {each.name: array.astype(each.dtype, copy=False) for each, array in zip(
+                [*shapes, *labels], [*piece.data, *labels_of(piece)])} if padding < rows else None)
                 if layer.weight in self.weights()]
-
-
-def _is_random(node):
-    """Tell whether an operator draws random numbers."""
-    attrs = node.get('attrs', {})
-    return (_RANDOM.fullmatch(node['op']) is not None
-            or (node['op'] == 'RNN' and float(attrs.get('p', 0)) > 0)
-            or (node['op'] == 'LeakyReLU' and attrs.get('act_type') == 'rrelu')
-            or any(map(_is_random, (inner for graph in node.get('subgraphs', [])
-                                    for inner in graph['nodes']))))

@@ -69,9 +69,8 @@ class InputMoments:
             else:
                 rows = inputs if isinstance(inputs, np.ndarray) else inputs.asnumpy()
                 rows = rows.reshape(-1, columns).astype('float64')
-                if not len(rows):  # all padding
-                    continue
-                origin = rows.mean(axis=0) if origin is None else origin
+                if not sums[0]:
+                    origin = rows.mean(axis=0) if len(rows) else np.zeros(columns)
                 rows -= origin
                 found = len(rows), rows.sum(axis=0), (
                     rows.T @ rows if columns <= COLUMNS else (rows * rows).sum(axis=0))
@@ -99,7 +98,7 @@ class InputMoments:
         return {layer: Moments(part[1:1 + origin.size] / max(part[0], 1),
                                central[1 + origin.size:].reshape(square.shape) / max(part[0], 1))
                 for (layer, (origin, _, _, square)), part, central in zip(
-                    self._sums.items(), totals, summed(squares))}
+                    self._sums.items(), totals, summed(squares)) if part[0]}
 
 
 class Block:

@@ -59,3 +59,9 @@ def by_bfgs(matrix, pairs):
         turned = matrix @ s
         matrix = matrix + np.outer(y, y) / (s @ y) - np.outer(turned, turned) / (s @ turned)
     return matrix
+
+
+def assert_moments(block, rows):
+    """Compare the moments that a Block was made of with those of rows in float64."""
+    for found, expected in zip(block.moments, moments_of(rows)):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
