@@ -3,18 +3,18 @@
 import contextlib
 import operator
 import reprlib
-import threading
 
 import numpy as np
 from mxnet import autograd, gluon, nd
+from mxnet.ndarray import register
 
 from .._labels import check_block
 from ..core.front_end import Reference
 from ..core.full_gradient import BatchGradient, Sum
 from ..core.random_numbers import RandomNumbers
-from ..rate.metric import Layer
 from .batches import with_states
-from .numpy_arrays import arrays_in, as_nd
+from .inputs import Inputs, calls_seen
+from .numpy_arrays import as_nd
 
 _PROBED = 64  # elements of a parameter that tell whether somebody has set it
 _is_fresh = operator.attrgetter('_fresh_grad')
@@ -35,7 +35,7 @@ class GluonReference(Reference):
         self._looked_up, self._trained = [], []  # arrays of all parameters
         self.arrays = {}
         self._blocks = set()  # those of the objective that may be compiled
-        self._place_of_layer = {}  # that of the input which a Dense block gets
+        self._inputs = []  # of the latest batch that was looked at
         self._axes_are_checked = False
         self._is_first = False  # whether the next batch is the first one of a pass
         self._mark = object()  # of gradients that this has computed
@@ -157,14 +157,16 @@ class GluonReference(Reference):
                              'static_alloc=True)')
 
     @contextlib.contextmanager
-    def _looking(self, warn_once, batch, finds_inputs):
-        """Look at the blocks that the objective calls, which gets a batch while the body runs.
+    def _looking(self, warn_once, finds_inputs):
+        """Look at the blocks that the objective calls while the body runs.
 
-        With `finds_inputs` find the Dense blocks that get the content of an input.
+        With `finds_inputs` find the layers that are applied to inputs.
         """
-        contents, compiled, self._blocks = {}, [], set()
+        compiled, self._blocks = [], set()
+        inputs = Inputs({id(value): param.name for param in self._trained
+                         for value in self.arrays[param][0]})
 
-        def look(block, *given):
+        def see(call, block, *given):
             check_block(warn_once, block, *given)
             if hasattr(block, '_active') and not (
                     self.arrays.keys().isdisjoint(block.collect_params().values())):
@@ -172,29 +174,22 @@ class GluonReference(Reference):
                 self._check_shapes()
             if finds_inputs and getattr(block, '_active', False):
                 compiled.append(block)
-                block._active = False  # a compiled block does not call those inside it
-            if finds_inputs and isinstance(block, gluon.nn.Dense):
-                bias = block.bias and block.bias.name
-                contents[Layer(block.weight.name, bias, 1)] = given[0].asnumpy().ravel()
+                block._active = False  # a compiled block calls no operators
+            return call(block, *given)
 
         try:
-            with block_calls_observed(by=look):
+            with calls_seen(gluon.Block, '__call__', see), calls_seen(
+                    register, '_imperative_invoke', inputs.see) if finds_inputs else (
+                        contextlib.nullcontext()):
                 yield
         finally:
             for block in compiled:
                 block._active = True
-        if finds_inputs:
-            inputs = [(array.asnumpy() if isinstance(array, nd.NDArray) else array).ravel()
-                      for array in arrays_in(batch[-1])]
-            self._place_of_layer = {
-                layer: place for layer, content in contents.items()
-                for place, array in enumerate(inputs)
-                if layer.weight in self._gradients and np.array_equal(content, array)}
+        self._inputs = inputs.found()
 
     def inputs_of_weights(self, batch, a_pass):
-        """List the Layers of Dense blocks that get an input, and these inputs."""
-        return [(layer, arrays_in(inputs)[place])
-                for layer, place in self._place_of_layer.items() for inputs in batch]
+        """List the Layers that the latest batch of the pass is an input of, and these inputs."""
+        return self._inputs
 
     # What SVRG asks for
 
@@ -226,9 +221,11 @@ class GluonReference(Reference):
             self.numbers.are_drawn = None
         if a_pass.is_repeated:
             self.numbers.set_seed(is_new=draws)
+        finds_inputs = a_pass.reads_inputs and not any(a_pass.states) and (
+            is_first or len(self._inputs) > 0)
         with self._in_place(), self._looking(
-                model._svrg.warn_once, batch,
-                a_pass.reads_inputs) if is_first else contextlib.nullcontext():
+                model._svrg.warn_once, finds_inputs) if is_first or finds_inputs else (
+                    contextlib.nullcontext()):
             outputs, losses, _ = self._run(with_states(batch, a_pass.states))
         if is_first and a_pass.is_repeated and draws:
             self.numbers.find_out(self._trained[0].list_ctx()[0])
@@ -315,28 +312,6 @@ class GluonReference(Reference):
             outputs.append(output)
             losses.append(loss)
         return outputs, losses
-
-
-_one_thread_looks = threading.RLock()  # of several that train
-
-
-@contextlib.contextmanager
-def block_calls_observed(by):
-    """Call a function with each block that this thread calls, and its arguments, before."""
-    thread = threading.get_ident()
-    with _one_thread_looks:
-        call = gluon.Block.__call__
-
-        def seen(block, *args):
-            if threading.get_ident() == thread:
-                by(block, *args)
-            return call(block, *args)
-
-        try:
-            gluon.Block.__call__ = seen
-            yield
-        finally:
-            gluon.Block.__call__ = call
 
 
 def _detached(states):

@@ -41,8 +41,8 @@ class Inputs:
 
         Without arrays inputs have no rows.
         """
-        nothing, values = np.empty(0), self._compute(arrays) if arrays else {}
-        return [(layer, values.get(entry, (arrays or {}).get(self._nodes[entry[0]]['name'], nothing)))
+        nothing, values = np.empty(0), {**arrays, **self._compute(arrays)} if arrays else {}
+        return [(layer, values.get(entry, values.get(self._nodes[entry[0]]['name'], nothing)))
                 for layer, entry in self._uses]
 
     def _compute(self, arrays):

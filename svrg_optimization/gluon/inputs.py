@@ -1,0 +1,88 @@
+"""Inputs of the layers that an objective applies: arrays that no parameter is recorded for."""
+
+import contextlib
+import ctypes
+import functools
+import threading
+
+import mxnet as mx
+from mxnet import autograd
+from mxnet.base import _LIB, c_str, check_call
+
+from ..rate.metric import Layer
+
+_lock = threading.RLock()  # several threads may train
+
+
+@contextlib.contextmanager
+def calls_seen(owner, name, by):
+    """Give the calls of a function, an attribute, that this thread makes to another function.
+
+    It gets the function and the arguments, and returns the result.
+    """
+    thread = threading.get_ident()
+    with _lock:
+        call = getattr(owner, name)
+
+        def seen(*args):
+            return by(call, *args) if threading.get_ident() == thread else call(*args)
+
+        try:
+            setattr(owner, name, seen)
+            yield
+        finally:
+            setattr(owner, name, call)
+
+
+class Inputs:
+    """Layers that operators apply to arrays, of which some are parameters.
+
+    `names` maps the id of a parameter's array to the parameter's name. A layer whose input has a
+    parameter before it does not count, nor does another one with the same weight.
+    """
+
+    def __init__(self, names):
+        self._names, self._hidden, self._uses = names, set(), []
+
+    def see(self, call, handle, arrays, keys, values, *others):
+        """Look at a call of an operator."""
+        result = call(handle, arrays, keys, values, *others)
+        kind = _kinds().get(handle)
+        if kind:
+            names = [self._names.get(id(array)) for array in arrays]
+            attrs = dict(zip(keys, values))
+            if kind == 'add':  # the bias of a product
+                for use in self._uses:
+                    if use[1] is None and any(use[-1] is array for array in arrays):
+                        use[1] = next(filter(None, names), None)
+            elif names[1] and not attrs.get('transpose_a'):
+                axis = int(kind == 'dense' or bool(attrs.get('transpose_b')))
+                self._uses.append([*names[1:], None][:2] + [axis, arrays[0], result])
+                if _has_parameter(arrays[0]):
+                    self._hidden.add(names[1])
+        return result
+
+    def found(self):
+        """List the Layers, and the input of each."""
+        return [(Layer(*layer), inputs) for *layer, inputs, _ in self._uses
+                if layer[0] not in self._hidden]
+
+
+def _has_parameter(array):
+    """Tell whether a variable with a gradient, whose name MXNet makes, is recorded for an array."""
+    try:
+        return any(name.startswith('var') for name in autograd.get_symbol(array).list_arguments())
+    except mx.MXNetError:
+        return False  # it is not computed
+
+
+@functools.lru_cache(maxsize=None)
+def _kinds():
+    """Map the handles of operators to what they are; aliases have the same."""
+    kinds, handle = {}, ctypes.c_void_p()
+    for name, kind in (('FullyConnected', 'dense'), ('dot', 'dot'), ('_np_dot', 'dot'),
+                       ('_npi_matmul', 'dot'), ('broadcast_add', 'add'), ('elemwise_add', 'add'),
+                       ('_npi_add', 'add')):
+        check_call(_LIB.NNGetOpHandle(c_str(name), ctypes.byref(handle)))
+        kinds[handle.value] = kind
+    return kinds

@@ -1,0 +1,103 @@
+"""The inputs of layers that an objective applies, whose moments make the metric."""
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import autograd, gluon, nd, util
+
+from blocks import as_blocks_take
+from dense_metric import assert_moments
+from svrg_optimization import SVRGTrainer
+
+RNG = np.random.RandomState(0)
+OF_A, OF_B, TARGETS = RNG.normal(3, 2, (40, 3)), RNG.normal(-1, 5, (40, 2)), RNG.normal(1, 1, 40)
+ROWS = np.column_stack([OF_A, OF_B])
+CENTRE = np.array([[3., 2., 1.]])
+
+
+def blocks_of(inputs_of, layer=None):
+    layer, loss = layer or gluon.nn.Dense(1), gluon.loss.L2Loss()
+    layer.initialize()
+    arrays = [as_blocks_take(values) for values in (OF_A, OF_B, TARGETS)]
+    data = [[array[begin:begin + 7] for array in arrays] for begin in range(0, 40, 7)]
+    with autograd.pause():
+        layer(inputs_of(*data[0][:2]))  # the shapes
+    trainer = SVRGTrainer(layer.collect_params(), 'svrg_lbfgs', objective=lambda a, b, label: loss(
+        layer(inputs_of(a, b)), label))
+    trainer.update_full_grads(data)
+    return trainer._optimizer.lr_scheduler.metric.blocks
+
+
+def concat(a, b):
+    return mx.np.concatenate([a, b], axis=1) if util.is_np_array() else nd.concat(a, b, dim=1)
+
+
+class Within(gluon.nn.HybridBlock):
+    """A Dense block in another one, after some arithmetic."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = gluon.nn.Dense(1)
+
+    def hybrid_forward(self, F, x):  # noqa: N803
+        return self.dense(F.npx.reshape(x, (-2, -1)) / 255 if util.is_np_array() else
+                          F.reshape(x, (0, -1)) / 255)
+
+
+class Product(gluon.Block):
+    """Operators on parameters."""
+
+    def __init__(self, transposed=False):
+        super().__init__()
+        self.transposed = transposed
+        self.weight = self.params.get('weight', shape=(1, 5) if transposed else (5, 1))
+        self.bias = self.params.get('bias', shape=(1,), init='zeros')
+
+    def forward(self, x):
+        dot = mx.np.dot if util.is_np_array() else nd.dot
+        scores = (nd.dot(x, self.weight.data(), transpose_b=True) if self.transposed
+                  else dot(x, self.weight.data()))
+        return scores + self.bias.data() if util.is_np_array() else (
+            nd.broadcast_add(scores, self.bias.data()))
+
+
+@pytest.mark.parametrize('inputs_of, rows', [
+    (lambda a, b: a, OF_A),
+    (concat, ROWS),
+    (lambda a, b: (a - as_blocks_take(CENTRE)) / 255, (OF_A - CENTRE) / 255),
+    (lambda a, b: nd.BlockGrad(a.as_nd_ndarray()).as_np_ndarray() if util.is_np_array()
+     else nd.BlockGrad(a), OF_A),
+    (lambda a, b: concat(a, b)[:, 1:4], ROWS[:, 1:4]),
+    (lambda a, b: a.reshape((-1, 1, 3)), OF_A),
+    (lambda a, b: concat(b, a).astype('float32'), np.column_stack([OF_B, OF_A])),
+], ids=['data', 'concat', 'constants', 'BlockGrad', 'slice', 'reshape', 'order'])
+def test_the_moments_are_those_of_the_inputs(inputs_of, rows):
+    block, = blocks_of(inputs_of)
+    assert_moments(block, rows)
+
+
+@pytest.mark.parametrize('hybridized', [False, True])
+def test_a_layer_within_a_block(hybridized):
+    layer = Within()
+    layer.hybridize(hybridized)
+    block, = blocks_of(concat, layer)
+    assert_moments(block, ROWS / 255)
+    assert layer._active == hybridized
+
+
+@pytest.mark.parametrize('layer', [Product(), pytest.param(
+    Product(transposed=True), marks=pytest.mark.nd_arrays)])
+def test_operators_on_parameters(layer):
+    block, = blocks_of(concat, layer)
+    assert_moments(block, ROWS)
+    assert [name.rsplit('_')[-1] for name in block.names] == ['weight', 'bias']
+
+
+def test_what_has_a_parameter_before_it_is_no_input():
+    """Nor has a weight one that is applied to an input and to outputs of its own."""
+    network = gluon.nn.HybridSequential()
+    network.add(gluon.nn.BatchNorm(), gluon.nn.Dense(1))
+    assert not blocks_of(concat, network)
+    square, network = gluon.nn.Dense(3), gluon.nn.HybridSequential()
+    network.add(square, square, gluon.nn.Dense(1))
+    assert not blocks_of(lambda a, b: a, network)
