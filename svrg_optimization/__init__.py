@@ -10,12 +10,11 @@ from .mxnet_repair import finder as _finder
 __version__ = '1.0.0'
 
 _HOME = {'SVRGModule': 'svrg_module', 'SVRGBucketingModule': 'svrg_bucketing_module',
-         'LinearDecay': 'alpha',
-         'SVRGTrainer': 'gluon'}
+         'LinearDecay': 'alpha', 'EarlyStopping': 'early_stopping', 'SVRGTrainer': 'gluon'}
 _SUBMODULES = ('svrg_module', 'svrg_bucketing_module', 'svrg_optimizer', 'diagnostics', 'proximal',
                'gluon')
 
-__all__ = ['SVRGModule', 'SVRGBucketingModule', 'SVRGTrainer', 'LinearDecay',
+__all__ = ['SVRGModule', 'SVRGBucketingModule', 'SVRGTrainer', 'LinearDecay', 'EarlyStopping',
            'diagnostics', 'proximal', '__version__']
 
 

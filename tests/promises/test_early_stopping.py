@@ -1,0 +1,88 @@
+"""A training ends after some epochs without a better value, with the weights of the best one."""
+
+from types import SimpleNamespace
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import gluon
+
+from problems import Problem
+from svrg_optimization import EarlyStopping, SVRGTrainer
+
+VALUES = [3., 2., float('nan'), 2., 2.5, 0.]  # the fourth and fifth are no better than the second
+
+
+def module_of(epochs, stopping_of):
+    """Train by fit; return the stopping, the weights after each epoch and those at the end."""
+    problem, seen, values = Problem(), [], iter(VALUES)
+    module, data = problem.module(), problem.iterator()
+    score = mx.metric.np(lambda label, output: next(values))  # with one batch of validation data
+    valid_data = mx.io.NDArrayIter(problem.features[:10], problem.targets[:10], 10,
+                                   label_name='label')
+
+    def see(*_):
+        seen.append(module.get_params()[0]['fc_weight'].asnumpy().copy())
+    with stopping_of(module) as stopping:
+        module.fit(data, valid_data, eval_metric='mse', validation_metric=score, num_epoch=epochs,
+                   epoch_end_callback=see, eval_end_callback=stopping)
+    return stopping, seen, module.get_params()[0]['fc_weight'].asnumpy()
+
+
+def trainer_of(epochs, stopping_of):
+    """Do the same by SVRGTrainer's loop."""
+    problem, seen = Problem(), []
+    net, loss = gluon.nn.Dense(1), gluon.loss.L2Loss()
+    net.initialize()
+    trainer = SVRGTrainer(net.collect_params(), 'sgd', {'learning_rate': 0.1},
+                          objective=lambda data, label: loss(net(data), label))
+    data = gluon.data.DataLoader(gluon.data.ArrayDataset(
+        problem.features.astype('float32'), problem.targets.astype('float32')), 10)
+    with stopping_of(trainer) as stopping:
+        for epoch, batches in enumerate(trainer.epochs(data, epochs)):
+            for batch in batches:
+                trainer.backward(*batch)
+                trainer.step(len(batch[0]))
+            seen.append(net.weight.data().asnumpy())
+            stopping.check(VALUES[epoch])
+    return stopping, seen, net.weight.data().asnumpy()
+
+
+@pytest.mark.parametrize('train', [module_of, trainer_of])
+@pytest.mark.parametrize('epochs, patience, trained', [(6, 3, 5), (4, 3, 4), (6, 1, 3)])
+def test_it_ends_with_the_weights_of_the_best_epoch(train, epochs, patience, trained):
+    stopping, seen, weights = train(epochs, lambda model: EarlyStopping(model, 'min', patience))
+    assert len(seen) == trained and (stopping.best, stopping.best_epoch) == (2, 1)
+    np.testing.assert_array_equal(weights, seen[1])
+    assert not any(np.array_equal(weights, each) for each in seen[2:])
+
+
+def test_large_values_may_be_better():
+    stopping, seen, weights = module_of(6, lambda model: EarlyStopping(model, 'max', 2))
+    assert len(seen) == 3 and stopping.best == 3
+    np.testing.assert_array_equal(weights, seen[0])
+
+
+def test_other_errors_pass_and_change_no_weights():
+    problem = Problem()
+    module = problem.bound()
+    with pytest.raises(KeyError), EarlyStopping(module, 'min', 1) as stopping:
+        stopping.check(1.)
+        module.set_params({name: value + 1 for name, value in module.get_params()[0].items()}, {})
+        changed = module.get_params()[0]['fc_weight'].asnumpy().copy()
+        raise KeyError
+    np.testing.assert_array_equal(module.get_params()[0]['fc_weight'].asnumpy(), changed)
+
+
+@pytest.mark.parametrize('given, error, names', [
+    ({'mode': 'less'}, ValueError, "mode .*'min'.*'max'"),
+    ({'mode': 'min', 'patience': 0}, ValueError, 'patience .* 1 or more')])
+def test_wrong_arguments_are_named(given, error, names):
+    with pytest.raises(error, match=names):
+        EarlyStopping(None, **given)
+
+
+def test_it_takes_one_metric():
+    metric = mx.metric.create(['acc', 'ce'])
+    with pytest.raises(ValueError, match='eval_metric .* one metric'):
+        EarlyStopping(None, 'min')(SimpleNamespace(eval_metric=metric))
