@@ -7,7 +7,7 @@ import mxnet as mx
 import numpy as np
 
 from ._argument_checks import check_iterator
-from .data.iterators import rewind
+from .data.iterators import checked_batches, rewind
 from .gluon import SVRGTrainer
 from .svrg_module import SVRGModule
 
@@ -144,7 +144,8 @@ def _gradients(mod, data):
         reference.begin_pass()
         reference.copy_from(mod)
         now = reference.copy_of_values()
-        for batch in mod._batches(data).batches() if is_gluon else data:
+        for batch in (mod._batches(data).batches() if is_gluon
+                      else checked_batches('data', data)):
             plain, rows = _gradient(mod, now, batch, draws=True)
             at_snapshot, _ = _gradient(mod, then, batch, draws=False)
             unit = 1 / rows if is_gluon else 1

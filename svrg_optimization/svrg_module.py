@@ -34,6 +34,7 @@ from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
 from .module.workers import copies_of_gradient, servers_hold_states, synchronize, workers_of
 from .mxnet_repair.executors import without_fusion
+from .mxnet_repair.finder import SWITCH
 from .mxnet_repair.kvstore import raise_updater_error
 from .mxnet_repair.loader import mend_for_users
 from .proximal import ProximalOperators, weights_of
@@ -42,7 +43,7 @@ from .rate.snapshot_rule import SnapshotRule
 from .rate.svrg_lbfgs import check_rule, rule_of, with_default_arguments
 from .svrg_optimizer import class_name_and_arguments
 
-mend_for_users()
+mend_for_users(SWITCH)
 _DEFAULTS = 'sgd', (('learning_rate', 0.01),)  # of Module.init_optimizer and of fit
 
 

@@ -1,5 +1,7 @@
 """Mistakes of a loop by hand, which are told once: batches that it changes, data at their end."""
 
+import weakref
+
 import numpy as np
 from mxnet.io import NDArrayIter
 
@@ -49,37 +51,43 @@ class LoopOverIterator:
 
     def __init__(self, warn_once):
         self._warn_once = warn_once
-        self._data, self._updates, self._end = None, 0, 0  # of the latest pass: an id, and counts
+        self._data, self._updates, self._end = lambda: None, 0, 0  # of the latest pass
         self.unchecked = None
 
     def begin_pass(self, train_data, updates):
         """Tell of a loop after the last pass that has found no batch, given the updates so far."""
-        if (self._data, self._updates) == (id(train_data), updates) and isinstance(
-                train_data, NDArrayIter) and train_data.cursor > self._end:
+        if self._updates == updates and self._data() is train_data and (
+                train_data.cursor > self._end):
             self._warn_once('no step was made from the last snapshot, since train_data were at '
                             'their end: call train_data.reset() after update_full_grads')
 
     def end_pass(self, train_data, updates, may_change=True):
         """Let the first step be checked, unless the loop has been over these data before."""
-        if may_change and self._data != id(train_data):
+        if not isinstance(train_data, NDArrayIter):
+            self._data, self.unchecked = (lambda: None), None
+            return
+        if may_change and self._data() is not train_data:
             self.unchecked = train_data
-        self._data, self._updates = id(train_data), updates
-        self._end = getattr(train_data, 'cursor', 0)
+        self._data, self._updates = weakref.ref(train_data), updates
+        self._end = train_data.cursor
 
     def check_first_step(self, batch):
-        """Compare the first batch of the loop with what the iterator has at its place."""
-        data, self.unchecked = self.unchecked, None
+        """Compare the first batch of the loop with what the iterator has at its place.
+
+        Where that still is the end of the pass, the loop may read other data: a later step decides.
+        """
+        data = self.unchecked
+        if data.cursor == self._end:
+            return
+        self.unchecked = None
         if self._is_changed(data, batch):
             self._warn_once(_CHANGED % ('train_data', 'symbol'), 'changed')
 
     def _is_changed(self, data, batch):
-        """Tell whether a batch differs from all up to the iterator's place: a loop may read ahead.
-
-        Where the iterator still stands at the end of a pass, the loop may read other data.
-        """
+        """Tell whether a batch differs from all up to the iterator's place: a loop reads ahead."""
         if (type(data) is not NDArrayIter or isinstance(batch, list) or batch.pad
                 or data.layout.find('N') != 0 or data.last_batch_handle == 'roll_over'
-                or data.cursor == self._end or not 0 <= data.cursor < data.num_data):
+                or not 0 <= data.cursor < data.num_data):
             return False
         size, given = data.batch_size, [*batch.data, *labels_of(batch)]
         places = [begin for begin in range(data.cursor, -1, -size)

@@ -2,11 +2,20 @@
 
 import functools
 import itertools
+import reprlib
 
 from mxnet.gluon.data import BatchSampler, RandomSampler
 from mxnet.io import MXDataIter, NDArrayIter, PrefetchingIter, ResizeIter
 
-from .batch_rows import batch_axis
+from .batch_rows import as_list, batch_axis
+
+
+def checked_batches(name, data):
+    """Yield the batches of data for a Module; raise a TypeError for what is none, such as None."""
+    for batch in data:
+        if not all(hasattr(piece, 'data') for piece in as_list(batch)):
+            raise TypeError('%s must yield DataBatches, and not %s' % (name, reprlib.repr(batch)))
+        yield batch
 
 
 def rewind(train_data):

@@ -16,6 +16,7 @@ from ..data.custom_loop import YieldedBatches
 from ..kvstore.horovod import with_horovod
 from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_devices
 from ..kvstore.workers import workers_of_trainer
+from ..mxnet_repair.finder import SWITCH
 from ..mxnet_repair.kvstore import open_distributed, raise_updater_error, set_updater
 from ..mxnet_repair.loader import mend_for_users
 from ..proximal import ProximalOperators
@@ -31,7 +32,7 @@ from .states import load_state, state
 from .trained_parameters import TrainedParameters
 
 _SAVED_BY = 'SVRGTrainer'
-mend_for_users()
+mend_for_users(SWITCH)
 
 
 class SVRGTrainer(gluon.Trainer):

@@ -82,7 +82,7 @@ def work(script, arguments):
     """Run the script of a worker."""
     sys.argv[:], sys.path[0] = [script, *arguments], str(Path(script).resolve().parent)
     sys.stdout.reconfigure(line_buffering=True)
-    mend_for_users()
+    mend_for_users(SWITCH)
     try:
         runpy.run_path(script, run_name='__main__')
     except SystemExit as error:

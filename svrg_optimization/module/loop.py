@@ -19,6 +19,8 @@ from . import executor_group
 from .trained_module import TrainedModule
 from .workers import check_plan
 
+_END = object()
+
 
 def fit(module, args, kwargs, is_ours):
     """Train a module as ``Module.fit`` does, and take the snapshots that are due.
@@ -92,12 +94,12 @@ def _train_epochs(module, given, data):
 def _train(module, given, batches, epoch, tic):
     """Train on the batches of one epoch; return the names and values of its metric."""
     metric, monitor, is_last = given.eval_metric, given.monitor, False
-    next_batch = next(batches, None)
-    if next_batch is None:
+    next_batch = next(batches, _END)
+    if next_batch is _END:
         given.train_data.reset()  # an interrupted run may have left them at their end
         batches = iter(given.train_data)
-        next_batch = next(batches, None)
-    if next_batch is None:
+        next_batch = next(batches, _END)
+    if next_batch is _END:
         raise ValueError('train_data must yield at least one batch in each epoch, and %r yielded '
                          'none in epoch %d, maybe since a snapshot reads them before: reset() '
                          'must begin them anew' % (given.train_data, epoch))

@@ -5,7 +5,7 @@ import sys
 
 from ..core.front_end import BatchesOfPass
 from ..data.batch_rows import held
-from ..data.iterators import batches_stay
+from ..data.iterators import batches_stay, checked_batches
 from ..data.ndarray_iter import is_viewable, join_csr, views
 
 
@@ -22,7 +22,7 @@ class Pass(BatchesOfPass):
         if is_viewable(self.train_data):
             return views(self.train_data, self.count, at_once)
         count = self.count if self.count is None else min(self.count, sys.maxsize)
-        batches = itertools.islice(self.train_data, count)
+        batches = itertools.islice(checked_batches('train_data', self.train_data), count)
         return join_csr(batches, at_once) if at_once else batches
 
     def again(self):

@@ -18,8 +18,6 @@ import types
 import warnings
 from importlib.machinery import PathFinder, SourceFileLoader
 
-from .finder import SWITCH
-
 _RENAMED = {'sometrue': 'any', 'alltrue': 'all', 'product': 'prod', 'round_': 'round',
             'trapz': 'trapezoid'}
 _GONE = ['mirr', 'npv', 'pmt', 'ppmt', 'pv', 'rate']
@@ -67,9 +65,12 @@ def _mend(module, name, mend):
             setattr(owner, name, after)
 
 
-def mend_for_users():
-    """Mend what only users of SVRG need, in imported modules and in those imported later."""
-    if not _mended_for_users and os.environ.get(SWITCH) != '0':
+def mend_for_users(switch):
+    """Mend what only users of SVRG need, in imported modules and in those imported later.
+
+    The environment variable `switch` is 0 where MXNet shall stay as it is.
+    """
+    if not _mended_for_users and os.environ.get(switch) != '0':
         _mended_for_users.update(_FOR_USERS)
         for name in _FOR_USERS.keys() & sys.modules.keys():
             _mend(sys.modules[name], *_FOR_USERS[name])

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from svrg_optimization.mxnet_repair import loader
+from svrg_optimization.mxnet_repair import finder, loader
 
-loader.mend_for_users()
+loader.mend_for_users(finder.SWITCH)
 NUMPY = tuple(map(int, np.__version__.split('.')[:2]))
 IS_NEEDED = sys.version_info >= (3, 12) or NUMPY >= (1, 24)
 needed = pytest.mark.skipif(
