@@ -3,9 +3,12 @@
 import warnings
 
 import mxnet as mx
+import numpy as np
 import pytest
 
 from blocks import Blocks
+from svrg_optimization._warn_once import WarnOnce
+from svrg_optimization.data.custom_loop import LoopOverIterator
 
 CHANGES = {'smoothing': (lambda data, label: (data, label * 0.8 + 0.1), True),
            'scaling': (lambda data, label: (data / 255, label), True),
@@ -20,6 +23,7 @@ CHANGES = {'smoothing': (lambda data, label: (data, label * 0.8 + 0.1), True),
 @pytest.mark.parametrize('change, is_told', CHANGES.values(), ids=list(CHANGES))
 @pytest.mark.parametrize('front_end, shuffle, ahead', [
     ('module', False, False), ('module', True, False), ('module', True, True),
+    ('sampled', True, False),
     ('gluon', True, False), ('gluon', True, True), ('two devices', False, False)])
 def test_batches_that_are_changed_within_the_loop_are_told_once(front_end, shuffle, ahead, change,
                                                                 is_told):
@@ -35,8 +39,9 @@ def test_batches_that_are_changed_within_the_loop_are_told_once(front_end, shuff
     order = two_ahead if ahead else iter
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter('always')
-        if front_end == 'module':
-            module, train_data = problem.bound(), problem.iterator(
+        if front_end in ('module', 'sampled'):
+            module = problem.bound(full_grad_batches=1 if front_end == 'sampled' else None)
+            train_data = problem.iterator(
                 shuffle=shuffle, last_batch_handle='discard')
             module.init_optimizer()
             for _ in range(3):
@@ -70,3 +75,12 @@ def test_a_loop_may_read_other_data_than_a_sampled_pass():
         module.update_full_grads(of_passes)
         module.forward_backward(batch)
         module.update()
+
+
+def test_a_new_iterator_is_watched_where_a_dead_one_was():
+    loop = LoopOverIterator(WarnOnce())
+    for _ in range(20):  # some of them have the address of the one before
+        data = mx.io.NDArrayIter(np.ones((4, 1)), np.ones(4), 2)
+        loop.end_pass(data, 1)
+        assert loop.unchecked is data
+        loop.unchecked = data = None

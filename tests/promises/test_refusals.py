@@ -238,7 +238,9 @@ ROWS = {
     'data empty': (full_grads(Data()), ValueError, 'train_data must yield at least one row'),
     'data of padding': (full_grads(Data(batch((10, 4), pad=10))), ValueError, 'at least one row'),
     'data raises': (full_grads(Data(GOOD, raises=OSError('disk'))), OSError, 'disk'),
-    'data of none': (full_grads(Data(None)), ValueError, 'must yield at least one row'),
+    **{'data with %s' % (other,): (full_grads(Data(GOOD, other)), TypeError,
+                                   'train_data must yield DataBatches')
+       for other in (None, (1, 2), [GOOD, None])},
     'data other width': (full_grads(Data(GOOD, batch((10, 5)))), ValueError,
                          r"train_data .*\(10, 4\).*\(10, 5\)"),
     'data inputs extra': (full_grads(Data(batch((10, 4), (10, 4)))), ValueError,
@@ -310,6 +312,8 @@ ROWS = {
                       'data must be a DataIter, not 3'),
     'variance empty': (lambda module, _: gradient_variance(module, Data()), ValueError,
                        'data must yield at least one batch'),
+    'variance none': (lambda module, _: gradient_variance(module, Data(GOOD, None)), TypeError,
+                      'data must yield DataBatches, and not None'),
     'variance raises': (lambda module, _: gradient_variance(
         module, Data(GOOD, raises=OSError('disk'))), OSError, 'disk'),
     'variance no snapshot': (on(lambda problem: problem.bound(), lambda module, problem:
