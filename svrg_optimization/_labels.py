@@ -2,45 +2,56 @@
 
 from mxnet import gluon, nd
 
+# What labels must be, which ones are not, given the number of classes, and what to do.
+_CLASSES = ('whole numbers from 0 to %d', lambda labels, classes: (
+    (labels < 0) | (labels >= classes) | (labels != labels.round())),
+            'begin with class 0')
+_PROBABILITIES = ('from 0 to 1', lambda labels, _: (labels < 0) | (labels > 1),
+                  'of -1 and 1 make (y + 1) / 2')
+_SIGNS = '-1 or 1', lambda labels, _: abs(abs(labels) - 1) > 0, 'of 0 and 1 make 2 y - 1'
+_RULES = {
+    'SoftmaxOutput': _CLASSES, 'Softmax': _CLASSES, 'SVMOutput': _CLASSES,
+    'LogisticRegressionOutput': _PROBABILITIES,
+    gluon.loss.SoftmaxCELoss: _CLASSES, gluon.loss.SigmoidBCELoss: _PROBABILITIES,
+    gluon.loss.LogisticLoss: _SIGNS, gluon.loss.HingeLoss: _SIGNS,
+    gluon.loss.SquaredHingeLoss: _SIGNS}
+
 
 def check_layer(warn_once, layer, scores, labels):
     """Look at the labels that a loss layer of a symbol gets, given its node."""
-    attrs, loss = layer.get('attrs', {}), '%(name)s (%(op)s)' % layer
-    if layer['op'] == 'LogisticRegressionOutput':
-        _check(warn_once, loss, labels)
-    elif layer['op'] in ('SoftmaxOutput', 'Softmax'):
+    rule, classes, ignored = _RULES.get(layer['op']), None, None
+    if rule is _CLASSES:
+        attrs = layer.get('attrs', {})
         are_classes = labels.size < scores.size  # and no probabilities
-        ignores = attrs.get('use_ignore') in ('True', 'true', '1')
-        _check(warn_once, loss, labels if are_classes else None,
-               scores.size // (labels.size if are_classes else scores.shape[0]),
-               float(attrs.get('ignore_label', -1)) if ignores else None)
+        classes = scores.size // (labels.size if are_classes else scores.shape[0])
+        labels = labels if are_classes else None
+        if attrs.get('use_ignore') in ('True', 'true', '1'):
+            ignored = float(attrs.get('ignore_label', -1))
+    _check(warn_once, '%(name)s (%(op)s)' % layer, rule, labels, classes, ignored)
 
 
 def check_block(warn_once, block, scores=None, labels=None, *weights):
     """Look at the labels that a block of ``gluon.loss`` is called with."""
     if not (isinstance(scores, nd.NDArray) and isinstance(labels, nd.NDArray)):
         return
-    labels = None if weights else labels  # weights may leave rows out
-    if isinstance(block, gluon.loss.SoftmaxCELoss):
-        _check(warn_once, block.name, labels if block._sparse_label else None,
-               scores.shape[block._axis])
-    elif (isinstance(block, gluon.loss.SigmoidBCELoss)
-          or getattr(block, '_label_format', '') == 'binary'):
-        _check(warn_once, block.name, labels)
+    rule = next((_RULES[each] for each in type(block).__mro__ if each in _RULES), None)
+    if getattr(block, '_label_format', '') == 'binary':
+        rule = _PROBABILITIES
+    is_known = not weights and getattr(block, '_sparse_label', True)  # weights may leave rows out
+    _check(warn_once, block.name, rule, labels if is_known else None,
+           scores.shape[block._axis] if rule is _CLASSES else None)
 
 
-def _check(warn_once, loss, labels, classes=None, ignored=None):
-    """Warn once of labels, if they are known. Without `classes` they are from 0 to 1."""
+def _check(warn_once, loss, rule, labels, classes=None, ignored=None):
+    """Warn once of labels, if they and a rule of the loss are known."""
     if classes == 1:
         warn_once('%s must have two outputs or more, and not one, whose softmax is always 1: '
                   'nothing is trained. For two classes by one output take a logistic loss' % loss)
-    elif labels is not None:
-        labels, most = labels.asnumpy(), (classes or 2) - 1
-        bad = labels[(labels > most) & (labels != ignored)]
-        if classes is None and (labels == -1).any() and (abs(labels) == 1).all():
-            bad, advice = labels[labels == -1], 'give (y + 1) / 2'
-        else:
-            advice = 'begin with class 0'
+    elif rule and labels is not None:
+        allowed, is_bad, advice = rule
+        labels = labels.asnumpy()
+        bad = labels[is_bad(labels, classes) & (labels != ignored)]
         if bad.size:
-            warn_once('labels of %s must be from 0 to %d, and not %g, which trains another model: '
-                      '%s' % (loss, most, bad[0], advice), 'labels of ' + loss)
+            warn_once('labels of %s must be %s, and not %g, which trains another model: %s' % (
+                loss, allowed % (classes - 1) if classes else allowed, bad[0], advice),
+                'labels of ' + loss)
