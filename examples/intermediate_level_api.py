@@ -4,10 +4,6 @@ This is the least squares problem of high_level_api.py in Module's intermediate-
 API. Every `update_freq` epochs the loop calls `update_full_grads`; all else is the
 loop of a plain Module. The training error falls to the variance of the noise, 0.01,
 and the weights are those of the least squares solution.
-
-With --store-snapshot-grads the gradients that the pass for the full gradient computes
-are kept in memory, so that a step computes one gradient instead of two. The loop
-then takes its batches from `training_batches`, since these gradients belong to them.
 """
 
 import argparse
@@ -34,8 +30,6 @@ def main():
     parser.add_argument('--update-freq', type=int, default=2, help='epochs between snapshots')
     parser.add_argument('--batch-size', type=int, default=32, help='rows of a batch')
     parser.add_argument('--learning-rate', type=float, default=0.1, help='constant learning rate')
-    parser.add_argument('--store-snapshot-grads', action='store_true',
-                        help="keep each batch's gradient at the snapshot")
     parser.add_argument('--seed', type=int, default=0, help='seed of data and batches')
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format='%(message)s')
@@ -47,8 +41,7 @@ def main():
     train_data = mx.io.NDArrayIter(features, targets, args.batch_size, shuffle=True,
                                    label_name='target')
 
-    module = SVRGModule(network(), label_names=('target',), update_freq=args.update_freq,
-                        store_snapshot_grads=args.store_snapshot_grads and 1 << 30)
+    module = SVRGModule(network(), label_names=('target',), update_freq=args.update_freq)
     module.bind(train_data.provide_data, train_data.provide_label)
     # A linear model begins at 0: random weights times a large column are a bad start.
     module.init_params(mx.init.Zero())
@@ -60,7 +53,8 @@ def main():
         if epoch % module.update_freq == 0:
             module.update_full_grads(train_data)
         metric.reset()
-        for batch in module.training_batches(train_data):  # resets train_data
+        train_data.reset()
+        for batch in train_data:
             module.forward_backward(batch)
             module.update()
             module.update_metric(metric, batch.label)

@@ -1,8 +1,8 @@
 """How long does an epoch of SVRG take beside the loop that people copy, in PyTorch?
 
-Times epochs with a snapshot each (update_freq=1): through `fit` of SVRGModule, plain
-and with stored gradients, and through the loop of pytorch_loop.py. All have the same
-rows, batches, steps and initial weights, and no metric. MXNet reads the settings of its
+Times epochs with a snapshot each (update_freq=1): through `fit` of SVRGModule and
+through the loop of pytorch_loop.py. Both have the same rows, batches, steps and initial
+weights, and no metric. MXNet reads the settings of its
 threads when it is imported, so each setting has a process of its own. PyTorch has
 another process, with a thread for each core. The processes take turns in rounds, and
 each ratio is of two times of one round. Before the timing each process must arrive at
@@ -28,7 +28,6 @@ from svrg_optimization import SVRGModule
 MODELS = {'softmax 784-10': (common.softmax, 12800, 10),
           'MLP 784-512-256-10': (common.perceptron, 6400, 2),
           'LeNet': (common.lenet, 1280, 1)}
-KINDS = ('plain', 'stored')
 BATCH_SIZE, RATE, TOLERANCE = 128, 0.02, 1e-4
 SECONDS_TO_REST = 0.2  # threads may wait for work in a loop for a while
 
@@ -74,8 +73,8 @@ class Process:
         self._popen.wait()
 
 
-class Trainings:
-    """Trainings of one network by SVRGModule, plain and with stored gradients."""
+class Training:
+    """A training of one network by SVRGModule."""
 
     def __init__(self, name, weights, features, labels, batch_size, rate):
         symbol, _ = MODELS[name][0]()
@@ -84,15 +83,13 @@ class Trainings:
         self._number_of = {features[i * batch_size].tobytes(): i
                            for i in range(len(features) // batch_size)}
         self._rate = {'learning_rate': rate}
-        self._modules = {kind: SVRGModule(symbol, update_freq=1,
-                                          store_snapshot_grads=kind == 'stored' and 1 << 30)
-                         for kind in KINDS}
+        self._module = SVRGModule(symbol, update_freq=1)
 
-    def _fit(self, kind, epochs, **given):
-        self._modules[kind].fit(self._train_data, eval_metric=[], num_epoch=epochs,
-                                optimizer_params=self._rate, **given)
+    def _fit(self, epochs, **given):
+        self._module.fit(self._train_data, eval_metric=[], num_epoch=epochs,
+                         optimizer_params=self._rate, **given)
 
-    def check(self, kind):
+    def check(self):
         """Train the first epoch; return the numbers of its batches in order, and the weights."""
         order = []
 
@@ -100,13 +97,13 @@ class Trainings:
             first_row = param.locals['data_batch'].data[0][0].asnumpy()
             order.append(self._number_of[first_row.tobytes()])
 
-        self._fit(kind, 1, arg_params=self._weights, initializer=None, batch_end_callback=note)
-        weights, _ = self._modules[kind].get_params()
+        self._fit(1, arg_params=self._weights, initializer=None, batch_end_callback=note)
+        weights, _ = self._module.get_params()
         return order, [weights[name].asnumpy() for name in self._weights]
 
-    def time(self, kind, epochs):
+    def time(self, epochs):
         """Return the seconds of an epoch."""
-        return common.seconds_of(lambda: self._fit(kind, epochs)) / epochs
+        return common.seconds_of(lambda: self._fit(epochs)) / epochs
 
 
 def parameters_of(symbol):
@@ -117,13 +114,13 @@ def answer(pipe):
     """Answer what the process that measures asks for."""
     common.quiet()
     pipe.send('mxnet %s' % mx.__version__)
-    trainings = None
+    training = None
     for what, *given in iter(pipe.recv, None):
         if what == 'begin':
-            trainings = Trainings(*given)
+            training = Training(*given)
             pipe.send(None)
         else:
-            pipe.send(getattr(trainings, what)(*given))
+            pipe.send(getattr(training, what)(*given))
 
 
 def begin_of(name, batches=None):
@@ -142,30 +139,28 @@ def begin_of(name, batches=None):
             rng.randint(10, size=rows).astype(np.float32), BATCH_SIZE, RATE)
 
 
-def check(begin, pytorch, process, kind):
+def check(begin, pytorch, process):
     """Assert that a training by SVRGModule comes to the weights of PyTorch in one epoch."""
-    order, weights = process.ask('check', kind)
+    order, weights = process.ask('check')
     pytorch.ask('begin', *begin)
     expected = pytorch.ask('check', order)
     moved = max(np.abs(after - before).max() for after, before in zip(expected, begin[1]))
     off = max(np.abs(of_ours - of_theirs).max() for of_ours, of_theirs in zip(weights, expected))
     assert sorted(order) == list(range(len(begin[2]) // BATCH_SIZE))
     assert off <= TOLERANCE < moved / 10, (
-        'the weights of %s, %s, are %g from those of PyTorch, which moved %g' % (
-            begin[0], kind, off, moved))
+        'the weights of %s are %g from those of PyTorch, which moved %g' % (
+            begin[0], off, moved))
 
 
 def measure(name, pytorch, processes, args):
-    """Return the seconds of an epoch in each round, of PyTorch and of each setting and kind."""
+    """Return the seconds of an epoch in each round, of PyTorch and of each setting."""
     begin, epochs = begin_of(name, args.batches), MODELS[name][2]
     for process in processes:
         process.ask('begin', *begin)
-        for kind in KINDS:
-            check(begin, pytorch, process, kind)
+        check(begin, pytorch, process)
     turns = {'PyTorch': lambda: pytorch.ask('time', epochs)}
     for i, process in enumerate(processes):
-        for kind in KINDS:
-            turns[i, kind] = lambda process=process, kind=kind: process.ask('time', kind, epochs)
+        turns[i] = lambda process=process: process.ask('time', epochs)
     seconds = {turn: [] for turn in turns}
     for _ in range(args.rounds):
         for turn, seconds_of in turns.items():
@@ -193,12 +188,10 @@ def main():
         pytorch, *processes = processes
         for name in args.models:
             seconds = measure(name, pytorch, processes, args)
-            for kind in KINDS:
-                ratios = [seconds[i, kind] / seconds['PyTorch'] for i in range(len(processes))]
-                rows.append([name, kind, common.median(1e3 * seconds['PyTorch'], '%.1f'),
-                             *map(common.median, ratios),
-                             common.spread(seconds['PyTorch'], *ratios)])
-                print(*rows[-1], sep=' | ', flush=True)
+            ratios = [seconds[i] / seconds['PyTorch'] for i in range(len(processes))]
+            rows.append([name, common.median(1e3 * seconds['PyTorch'], '%.1f'),
+                         *map(common.median, ratios), common.spread(seconds['PyTorch'], *ratios)])
+            print(*rows[-1], sep=' | ', flush=True)
     named = [' '.join('%s=%s' % item for item in settings.items()) for settings in all_settings]
     common.write(args.output, 'beside_pytorch',
                  "SVRGModule's epoch over that of a plain loop in PyTorch, by the settings of "
@@ -206,7 +199,7 @@ def main():
                  'interleaved rounds; spread: the widest range over its median. After the first '
                  'epoch the weights agree to %g.' % (
                      pytorch.version, args.threads, BATCH_SIZE, args.rounds, TOLERANCE),
-                 ['model', 'gradients', 'PyTorch, ms an epoch', "MXNet's defaults", *named[1:],
+                 ['model', 'PyTorch, ms an epoch', "MXNet's defaults", *named[1:],
                   common.SPREAD], rows)
 
 

@@ -17,7 +17,7 @@ matplotlib.use('Agg')
 from matplotlib import pyplot  # noqa: E402
 
 # One color for each method in all pictures: docs/figures/common.py has the same.
-COLORS = {'SVRG': '#0072b2', 'SVRG, stored': '#56b4e9', 'SGD': '#d55e00', 'α-SVRG': '#009e73'}
+COLORS = {'SVRG': '#0072b2', 'SGD': '#d55e00', 'α-SVRG': '#009e73'}
 TITLE = {'fontsize': 11}
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
 SPREAD = 'spread, %'  # in the last column of a table

@@ -1,11 +1,11 @@
 """What does an epoch of SVRG cost, over its price and over an epoch of plain Module?
 
-Times an epoch through `fit`: of SVRGModule with update_freq 1 and 2, with stored
-snapshot gradients and with L1, of Module, and of mxnet.contrib's SVRGModule. All run in
+Times an epoch through `fit`: of SVRGModule with update_freq 1 and 2 and with L1, of
+Module, and of mxnet.contrib's SVRGModule. All run in
 one process, in interleaved rounds, and each ratio is of two times of one round. The price
 is what the algorithm cannot avoid: Module's epoch, and bare passes of the executor for the
 gradients at the snapshot. There is a bare pass for each batch of the pass for the full
-gradient and, without stored gradients, one for each step.
+gradient, and one for each step.
 """
 
 import common
@@ -27,8 +27,8 @@ MODELS = {
     'LeNet': (common.lenet, 128, 1280, False),
     '160 small parameters': (common.many_small, 32, 640, False),
 }
-METHODS = ('Module', 'update_freq=1', 'update_freq=2', 'stored, update_freq=1',
-           'stored, update_freq=2', 'contrib, update_freq=1', 'L1, update_freq=1')
+METHODS = ('Module', 'update_freq=1', 'update_freq=2', 'contrib, update_freq=1',
+           'L1, update_freq=1')
 
 
 def make(method, symbol):
@@ -38,7 +38,6 @@ def make(method, symbol):
     if method.startswith('contrib'):
         return ContribModule(symbol, update_freq=update_freq)
     return SVRGModule(symbol, update_freq=update_freq,
-                      store_snapshot_grads=method.startswith('stored') and 1 << 30,
                       proximal=L1(1e-6) if method.startswith('L1') else None)
 
 
@@ -46,7 +45,7 @@ def bare_passes_of(method):
     """Return the gradient passes over the data that an epoch of a method takes beside Module's."""
     if method == 'Module':
         return 0
-    return 1 / int(method[-1]) + (0 if method.startswith('stored') else 1)
+    return 1 / int(method[-1]) + 1
 
 
 def epochs_of(method, symbol, train_data):
@@ -135,11 +134,11 @@ def main():
 def draw(output, ratios):
     """Draw the ratios of SVRG's methods for each model."""
     figure, axes = pyplot.subplots(figsize=(9.5, 3.6))
-    shown = [method for method in METHODS[1:5] if all(method in of for of in ratios.values())]
+    shown = [method for method in METHODS[1:3] if all(method in of for of in ratios.values())]
     for i, method in enumerate(shown):
         axes.bar([x + 0.2 * i for x in range(len(ratios))],
                  [np.median(ratios[name][method]) for name in ratios], 0.2, edgecolor='white',
-                 color=common.COLORS['SVRG, stored' if method.startswith('stored') else 'SVRG'],
+                 color=common.COLORS['SVRG'],
                  hatch='//' if method.endswith('2') else None, label='SVRG, ' + method)
     axes.set_xticks([x + 0.3 for x in range(len(ratios))])
     axes.set_xticklabels([name.replace(' ', '\n') for name in ratios], fontsize=8)

@@ -433,7 +433,6 @@ def trainings(short, seeds):
                                      lr_mult={'fc_bias': 20., 'fc_weight': 0.5})
         yield 'update_freq=1', Training(normal(size=(40, 40)), normal(size=40), batch_size=5,
                                         update_freq=1)
-        yield 'stored', Training(x, signs(x), 'logistic', 10, wd=1e-3, store_snapshot_grads=1 << 30)
         for kind, features, targets, arguments in raw_columns(1000 + seed):
             for front_end in ({}, {'gluon': True}):
                 for epochs in (EPOCHS, *short):  # where scores are 0, SigmoidBCELoss has a kink
