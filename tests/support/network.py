@@ -112,6 +112,9 @@ class Network:
         ip('netns', 'add', self._prefix + name)
         self._made.append(name)
         ip('-n', self._prefix + name, 'link', 'set', 'lo', 'up')
+        # As the page on distributed training says: TCP gives up data on their way after 13 s.
+        subprocess.run(self.command(name, 'sh', '-c', 'echo 5 > /proc/sys/net/ipv4/tcp_retries2'),
+                       check=True, timeout=SECONDS)
 
     def _limit(self, name, device):
         subprocess.run(self.command(name, find('tc'), 'qdisc', 'add', 'dev', device, 'root', 'tbf',
