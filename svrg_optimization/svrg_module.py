@@ -79,9 +79,8 @@ class SVRGModule(Module):
         Epochs from one snapshot to the next, 1 or more. It may be set later as an attribute.
     loss_is_mean : bool, optional
         Whether the loss is a mean over the rows of a batch rather than a sum.
-        By default this is read from the loss layers of the symbol
-        (``normalization='batch'`` or ``'valid'``). A mean made of operators,
-        ``MakeLoss(mean(...))``, cannot be recognized and needs True.
+        By default this is read from the symbol: from ``normalization='batch'`` or ``'valid'``
+        of its loss layers, and operators such as in ``MakeLoss(mean(...))``.
     alpha : float or callable
         The coefficient :math:`\alpha` of α-SVRG [2]_,
 

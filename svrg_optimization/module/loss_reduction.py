@@ -1,5 +1,7 @@
 """Reduction of a symbol's losses over a batch: sums or means."""
 
+import re
+
 _LOSSES = ('SoftmaxOutput', 'Softmax', 'MakeLoss', 'LinearRegressionOutput', 'make_loss',
            'LogisticRegressionOutput', 'MAERegressionOutput', 'SVMOutput')
 # These layers, like loss layers, pass no gradient from their outputs to their inputs.
@@ -8,6 +10,8 @@ _GRADIENT_STOPS = ('BlockGrad', 'stop_gradient')
 _ROW_WISE = ('null', 'FullyConnected', 'dot', 'broadcast_add', 'Convolution', 'Activation',
              'Pooling', 'Flatten', 'SoftmaxOutput', 'LinearRegressionOutput',
              'LogisticRegressionOutput', 'MAERegressionOutput', 'SVMOutput')
+_REDUCTION = re.compile('(?:_np_|_npi_)?(sum|mean)(?:_axis)?')
+_NONE, _SUM, _MEAN, _ROWS = range(4)  # what a node has of the rows of a batch
 
 
 def is_row_wise(nodes, inputs):
@@ -34,7 +38,7 @@ class LossReduction:
     """Dependence of a batch's gradient on the number of its rows.
 
     `loss_is_mean` tells whether the loss is a mean over the rows of a batch; by default the loss
-    layers do. A mean made of operators, ``MakeLoss(mean(...))``, cannot be recognized.
+    layers do, and operators such as in ``MakeLoss(mean(...))``.
 
     Attributes
     ----------
@@ -52,7 +56,9 @@ class LossReduction:
         losses = [node for node in nodes
                   if node['op'] in _LOSSES and float(node.get('attrs', {}).get('grad_scale', 1))
                   and moves_a_parameter(node, nodes, shapes)]
-        means = ([_is_normalized(node, symbol, shapes) for node in losses]
+        rows = _rows_of(nodes, shapes)
+        means = ([_is_normalized(node, symbol, shapes) or rows[node['inputs'][0][0]] == _MEAN
+                  for node in losses]
                  if loss_is_mean is None else [loss_is_mean])
         self.is_mean = bool(means) and all(means)
         self.is_mixed = any(means) and not self.is_mean
@@ -102,6 +108,24 @@ def computed_from(nodes, places, stops=()):
             reached.add(place)
             to_visit.extend(source for source, *_ in nodes[place]['inputs'])
     return reached
+
+
+def _rows_of(nodes, inputs):
+    """List for each node whether it has the rows of the inputs, or what is made of them."""
+    found = []
+    for node in nodes:
+        of_inputs = [found[place] for place, *_ in node['inputs']]
+        rows = max(of_inputs, default=_ROWS if node['name'] in inputs else _NONE)
+        reduction = _REDUCTION.fullmatch(node['op'])
+        if reduction and rows == _ROWS:
+            attrs = node.get('attrs', {})
+            axes = re.findall(r'-?\d+', attrs.get('axis', ''))
+            if not axes or ('0' in axes) != is_set(attrs, 'exclude'):
+                rows = _MEAN if reduction.group(1) == 'mean' else _SUM
+        elif of_inputs == [_SUM, _SUM] and 'div' in node['op']:
+            rows = _MEAN
+        found.append(rows)
+    return found
 
 
 def _is_normalized(node, symbol, shapes):

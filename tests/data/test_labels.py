@@ -55,7 +55,7 @@ def module_of(symbol, labels, rows=40, **kwargs):
     (mx.sym.SoftmaxOutput(scores(1), LABEL, name='one'), [0],
      r'one \(SoftmaxOutput\) must have two outputs or more, and not one'),
     (LOGISTIC, [[1], [2]], 'must be from 0 to 1, and not 2'),
-    (SOFTMAX, [1, 2, 3], r'loss \(SoftmaxOutput\) must be whole numbers from 0 to 2, and not 3, .*: begin with'),
+    (SOFTMAX, [1, 2, 3], r'\(SoftmaxOutput\) must be whole numbers from 0 to 2,.* 3,.* begin'),
     (pixels(), [[0, 1, 2, 3]], 'from 0 to 2, and not 3'),
     (pixels(use_ignore=True, ignore_label=255), [[0, 1, 255, 254]], 'from 0 to 2, and not 254'),
     (OF_WORDS, [[0, 1, 2, 12]], 'from 0 to 2, and not 12'),
@@ -78,13 +78,13 @@ def test_labels_that_a_layer_cannot_learn_are_told(symbol, labels, says, rows):
 
 
 @pytest.mark.parametrize('loss, outputs, labels, says', [
-    (gluon.loss.SoftmaxCELoss(), 3, [1, 2, 3], r'must be whole numbers from 0 to 2, and not 3, .*: begin with'),
+    (gluon.loss.SoftmaxCELoss(), 3, [1, 2, 3], 'whole numbers from 0 to 2, and not 3,.* begin'),
     (gluon.loss.SoftmaxCELoss(), 3, [1, 2, -1], 'must be whole numbers from 0 to 2, and not -1'),
     (gluon.loss.LogisticLoss(), 1, [1, 0], r'must be -1 or 1, and not 0, .*: of 0 and 1 make 2 y'),
     (gluon.loss.HingeLoss(), 1, [1, 2], 'must be -1 or 1, and not 2'),
     (gluon.loss.SquaredHingeLoss(), 1, [0, 1], 'must be -1 or 1, and not 0'),
     (gluon.loss.SoftmaxCELoss(sparse_label=False), 1, [1], 'must have two outputs or more'),
-    (gluon.loss.SigmoidBCELoss(), 1, [1, -1], r'from 0 to 1, and not -1, .*: of -1 and 1 make \(y \+ 1\) / 2'),
+    (gluon.loss.SigmoidBCELoss(), 1, [1, -1], r'from 0 to 1, and not -1, .*: of -1 and 1 make \(y'),
     (gluon.loss.LogisticLoss(label_format='binary'), 1, [1, -1], 'from 0 to 1, and not -1'),
     (gluon.loss.SigmoidBCELoss(), 1, [0, 2], 'from 0 to 1, and not 2'),
     (gluon.loss.SoftmaxCELoss(), 3, [0, 1, 2], None), (gluon.loss.SigmoidBCELoss(), 1, [0.5], None),

@@ -160,11 +160,18 @@ def with_its_sum(scores):
     return mx.sym.Group([loss, mx.sym.make_loss(mx.sym.sum(loss))])
 
 
+def made_of(reduce):
+    return lambda scores: mx.sym.MakeLoss(reduce(losses_of(scores)))
+
+
 @pytest.mark.filterwarnings('error')
 @pytest.mark.parametrize('loss, loss_is_mean, units', [
     (mean, None, 1), (mean, True, 1), (softmax, False, 10),
     (lambda scores: softmax(scores, normalization='valid'), None, 1),
-    (lambda scores: mx.sym.MakeLoss(mx.sym.mean(losses_of(scores))), True, 1),
+    (made_of(mx.sym.mean), None, 1), (made_of(lambda losses: mx.sym.mean(losses, axis=0)), None, 1),
+    (made_of(lambda losses: mx.sym.sum(losses) / mx.sym.sum(mx.sym.ones_like(losses))), None, 1),
+    (made_of(lambda losses: mx.sym.broadcast_add(losses, 0 * mx.sym.mean(losses))), None, 10),
+    (made_of(lambda losses: mx.sym.sum(losses, axis=0)), None, 10),
     (lambda scores: mx.sym.MakeLoss(mx.sym.expand_dims(losses_of(scores), 1),
                                     normalization='batch'), None, 1),
     # MXNet takes a vector for one row.
