@@ -78,8 +78,8 @@ def main():
     table = [(*name, common.median(seconds[name], '%.1f'), found[name][2],
               '%.0e' % (reached[name] / min(reached.values()) - 1),
               common.spread(seconds[name])) for name in methods]
-    common.write(args.output, 'batch_size', 'Logistic regression on {:,} raw rows of 50 columns. '
-                 'Objective: by how much it is above the lowest one, relative.'.format(args.rows),
+    common.write(args.output, 'batch_size', 'Logistic regression on %d raw rows of 50 columns. '
+                 'Objective: by how much it is above the lowest one, relative.' % args.rows,
                  ('method', 'rows of a batch', 'seconds', 'epochs, or iterations', 'objective',
                   common.SPREAD), table)
 
