@@ -1,15 +1,20 @@
 """Jobs of mpirun on this machine, and how they end."""
 
+import atexit
 import functools
 import os
 import re
 import signal
+import sys
+import threading
 import time
 
+import mxnet as mx
 import pytest
 
-from cluster import HERE, assert_ended, is_running, job
+from cluster import assert_ended, is_running, job
 from jobs import EPOCHS, assert_resumes, run_to_end, training, weights
+from problems import Problem
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
 
@@ -32,6 +37,79 @@ def test_workers_share_the_cores(tmp_path, workers):
     assert running.lines[-1] == '[1,0]<stdout>: All workers have finished.\n'
 
 
+# Where the worker of rank 1 fails: this file is its script.
+
+def announce():
+    print('fails at', time.time(), flush=True)
+
+
+def fail(*_):
+    """Raise an error with a cause, over two lines."""
+    announce()
+    try:
+        raise KeyError('the cause')
+    except KeyError as error:
+        raise ValueError('the reason\nand more') from error
+
+
+def fit(data=None, **callbacks):
+    problem = Problem()
+    problem.module().fit(data or problem.iterator(), kvstore=kvstore, eval_metric='mse',
+                         num_epoch=10 ** 6, **callbacks)
+
+
+def wait_for_the_others():
+    while True:  # the others come to some barriers, but not to all of these
+        kvstore._barrier()
+
+
+def in_callback():
+    fit(batch_end_callback=fail)
+
+
+def in_custom_loop():
+    value = mx.nd.ones(3)
+    kvstore.init('value', value)
+    kvstore.push('value', value)  # which no other worker does
+    fail()
+
+
+def in_join_of_thread_that_waits():
+    thread = threading.Thread(target=wait_for_the_others)
+    thread.start()
+    signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    thread.join()
+
+
+def exit_in_callback():
+    def leave(_):
+        announce()
+        sys.exit(3)
+
+    fit(batch_end_callback=leave)
+
+
+def exit_at_once():
+    announce()
+    os._exit(3)
+
+
+def raise_keyboard_interrupt():
+    announce()
+    raise KeyboardInterrupt
+
+
+def send(number):
+    announce()
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+
+
+terminate = functools.partial(send, signal.SIGTERM)
+crash = functools.partial(send, signal.SIGSEGV)
+
+
 @pytest.mark.cluster
 @pytest.mark.parametrize('place, status', [
     ('in_callback', 1), slow('in_custom_loop', 1), slow('in_join_of_thread_that_waits', 1),
@@ -39,7 +117,7 @@ def test_workers_share_the_cores(tmp_path, workers):
     slow('terminate', 143), slow('crash', 134)])  # by MXNet's handler
 def test_a_worker_that_fails_ends_the_job(tmp_path, place, status):
     log = tmp_path / 'log'
-    with job(HERE / 'failing_worker.py', place, log) as running:
+    with job(__file__, place, log) as running:
         running.wait_for('fails at')
         processes = running.processes().values()
         assert running.exit_status(20) == status, running.output
@@ -128,3 +206,15 @@ def test_a_job_whose_launcher_gets_a_signal_ends(tmp_path, number, status, secon
         finally:
             for process in filter(is_running, processes):
                 process.kill()
+
+
+if __name__ == '__main__':  # a worker that trains with all others, until that of rank 1 fails
+    failing, log_of_worker = sys.argv[1:]
+    atexit.register(print, 'own exit handler', flush=True)
+    kvstore = mx.kv.create('dist_sync')
+    if kvstore.rank == 1:
+        opened = open(log_of_worker, 'w', encoding='utf-8')  # noqa: SIM115
+        opened.write('last words')
+        globals()[failing]()
+    else:
+        fit()

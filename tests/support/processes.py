@@ -15,7 +15,7 @@ def run_python(*arguments, python=sys.executable, paths=(LIGHT,), **environment)
     """Run Python with arguments; return its exit status and what it wrote."""
     path = [*map(str, paths), str(SUPPORT), str(ROOT), os.environ.get('PYTHONPATH', '')]
     return subprocess.run(
-        [python, *map(str, arguments)], check=False, capture_output=True, text=True, timeout=800,
+        [python, *map(str, arguments)], check=False, capture_output=True, text=True, timeout=3600,
         env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, path)), **environment})
 
 
