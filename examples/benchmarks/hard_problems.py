@@ -24,6 +24,19 @@ from svrg_optimization import SVRGBucketingModule, SVRGModule, SVRGTrainer
 from svrg_optimization.proximal import L1
 
 TOL, EPOCHS, NEAR, FINE = 1e-4, 100, 1e-5, 1e-7
+GROUPS = {  # what is hard, and the kinds of problems in which it is
+    'few rows a batch, or one': ('few rows a batch', 'one row a batch', 'update_freq=1'),
+    'raw columns: scales 1e6 apart, correlated, 400 of them': (
+        'columns', 'unscaled', 'census', 'rotated', 'rotated 1e6', '400 columns'),
+    'means far from 0: dates, years, up to 1e6 spreads': (
+        'offset 100', 'not centred', 'dates', 'years', 'mean 1e3', 'mean 1e6',
+        'operator off centre'),
+    'tables as they ship, and little weight decay': ('as they ship', 'weak decay'),
+    'a few very large rows, counts': ('outliers', 'heavy rows', 'Poisson', 'large counts'),
+    'starts far off, or where the loss is flat': ('flat', 'saturated', 'far from 0'),
+    'hidden layers, Dropout, buckets, float16': ('network', 'Dropout', 'buckets', 'float16'),
+    'L1, two devices, resumed runs, rates by layer, noisy rows': (
+        'proximal', 'two devices', 'resumed', 'multiplier', 'noise in the pass')}
 ROUNDING = 100  # times what the objective rises by where the optimum is rounded to float32
 
 
@@ -481,7 +494,7 @@ def main():
             np.random.seed(0)
             mx.random.seed(0)
             start, end, converged, epochs = training.run(momentum)
-            count, has_optimum = counts.setdefault(kind, [0, 0, 0, 0, 0, 0]), getattr(
+            count, has_optimum = counts.setdefault(kind, [0] * 7), getattr(
                 training, 'is_convex', False)
             least, is_near = -np.inf, False
             if has_optimum:
@@ -491,24 +504,31 @@ def main():
             is_worse = not end <= start * (1 + 1e-7)
             is_wrong = converged and (has_optimum and not is_near or kind == 'noise in the pass')
             count[:] = [sum(pair) for pair in zip(count, (
-                1, converged, is_near, is_wrong, is_worse, epochs))]
+                1, converged, is_near, has_optimum, is_wrong, is_worse, epochs))]
             if args.each:
                 print('%-18s %s %10.3g → %10.3g %s %s %d' % (
                     kind, 'nag' if momentum else 'sgd', start, end,
                     'converged' if converged else '', '' if least == -np.inf else
                     '%.0e of the way remains' % ((end - least) / (start - least)), epochs),
                     flush=True)
-    rows = [[kind, *values] for kind, values in counts.items()]
-    rows.append(['all', *np.sum(list(counts.values()), axis=0).tolist()])
-    for row in rows:
-        row[3] = row[3] or ''  # of other kinds the optimum is not known
-    common.write(args.output, 'hard_problems', (
+    of_groups = {group: np.sum([counts[kind] for kind in kinds if kind in counts], axis=0)
+                 for group, kinds in GROUPS.items() if not counts.keys().isdisjoint(kinds)}
+    caption = (
         'update_freq=2, tol=%g (0.001 for buckets; %g for raw columns, 1e-5 off centre; '
         'near within %g), at most %d epochs; each by nag with a momentum of 0.7 and by '
-        'sgd; proximal ones twice by sgd.' % (TOL, FINE, NEAR, EPOCHS)),
-        ['kind', 'trainings', 'converged', 'near the optimum', 'converged but wrong',
-         'ended above the start', 'epochs'],
-        rows)
+        'sgd; proximal ones twice by sgd.' % (TOL, FINE, NEAR, EPOCHS))
+    for head, found in (('kind', counts), ('what is hard', of_groups)):
+        rows = [cells(name, count) for name, count in found.items()]
+        rows.append(cells('all', np.sum(list(found.values()), axis=0)))
+        common.write(args.output, 'hard_problems', caption,
+                     [head, 'trainings', 'converged', 'near the optimum', 'converged but wrong',
+                      'ended above the start', 'epochs'], rows, new=head == 'kind')
+
+
+def cells(name, count):
+    """Return the row of a kind. Not of all trainings the optimum is known."""
+    trainings, converged, near, known, *others = count
+    return [name, trainings, converged, '%d of %d' % (near, known) if known else '', *others]
 
 
 if __name__ == '__main__':
