@@ -20,8 +20,8 @@ from .core.full_gradient import FullGradient, share_out
 from .core.requirements import ALL_ROWS, require
 from .core.settings import Settings, arguments_from, setting
 from .core.svrg import BEGUN, COMPUTED, CORRECTING, READY, SVRG, Step
-from .data.batch_rows import resized
-from .data.custom_loop import LoopOverIterator
+from .data.batch_rows import arrays_of, resized
+from .data.custom_loop import LoopOverIterator, YieldedBatches
 from .data.iterators import rewind, rewind_for_pass, rows_of_batch
 from .kvstore.horovod import is_wrapped
 from .kvstore.keys import KVStoreKeys
@@ -171,6 +171,7 @@ class SVRGModule(Module):
         self._keeps_snapshot = False
         self._pass_of_fit = None, False  # its iterator, and whether it stands at the beginning
         self._loop = LoopOverIterator(warn_once)  # by hand
+        self._yielded = YieldedBatches(warn_once, arrays_of, ('train_data', 'symbol'))  # by fit
 
     update_freq, alpha, tol = setting('update_freq'), setting('alpha'), setting('tol')
     full_grad_batches = setting('full_grad_batches')
@@ -472,6 +473,8 @@ class SVRGModule(Module):
         finally:
             reference.batch_size = batch_size  # a batch of another size does not change B
         self._svrg.step = Step(is_training, stage=BEGUN)
+        if is_training:
+            self._default_bucket._yielded.check_first_step(data_batch)
         if is_training and self._loop.unchecked is not None:
             self._loop.check_first_step(data_batch)
 
@@ -672,6 +675,7 @@ class SVRGModule(Module):
             rewind(train_data)
         elif not is_rewound:
             rewind_for_pass(train_data)
+            self._yielded.end_pass()
         a_pass.rewind = rewind_for_pass(train_data, is_rewound=True)
         synchronize(self)
         convergence.take(svrg, trained, a_pass, workers_of(self, train_data is of_fit))

@@ -14,6 +14,11 @@ def labels_of(batch):
     return getattr(batch, 'label', None) or []
 
 
+def arrays_of(batch):
+    """List the arrays of a batch, or of its pieces."""
+    return [array for piece in as_list(batch) for array in [*piece.data, *labels_of(piece)]]
+
+
 def held(batch, copies):
     """Return a new batch with the arrays that a batch has now, or with copies of them."""
     if isinstance(batch, list):

@@ -7,19 +7,20 @@ from mxnet.io import NDArrayIter
 
 from .batch_rows import labels_of
 
-_CHANGED = ('the loop has changed a batch after %s yielded it, and the full gradient is over the '
-            'batches as they are yielded: training converges on these. What changes batches must '
-            'be in the data or in the %s')
+_CHANGED = ('the loop, or a subclass, has changed a batch after %s yielded it, and the full '
+            'gradient is over the batches as they are yielded: training converges on these. What changes '
+            'batches must be in the data or in the %s')
 
 
 class YieldedBatches:
     """Copies of the batches that a front end yields, until the first step after a pass.
 
-    `arrays_of` lists the arrays of a batch.
+    `arrays_of` lists the arrays of a batch. `names` are those of the batches and of the loss.
     """
 
-    def __init__(self, warn_once, arrays_of):
+    def __init__(self, warn_once, arrays_of, names=('training_batches', 'objective')):
         self._warn_once, self._arrays_of, self._copies = warn_once, arrays_of, None
+        self._names = names
 
     def end_pass(self):
         """Begin to copy batches."""
@@ -35,7 +36,7 @@ class YieldedBatches:
         """Compare the batch of the first step with those that were yielded."""
         copies, self._copies = self._copies, None
         if copies and all(_have_changed(self._arrays_of(batch), each) for each in copies):
-            self._warn_once(_CHANGED % ('training_batches', 'objective'), 'changed')
+            self._warn_once(_CHANGED % self._names, 'changed')
 
 
 class LoopOverIterator:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from blocks import Blocks
+from svrg_optimization import SVRGModule
 from svrg_optimization._warn_once import WarnOnce
 from svrg_optimization.data.custom_loop import LoopOverIterator
 
@@ -63,8 +64,29 @@ def test_batches_that_are_changed_within_the_loop_are_told_once(front_end, shuff
                         data, label = zip(*map(change, data, label))
                     trainer.backward(data, label)
                     trainer.step(10)
-    told = [str(each.message) for each in told if 'the loop has changed' in str(each.message)]
+    told = [str(each.message) for each in told if 'has changed a batch' in str(each.message)]
     assert len(told) == is_told
+
+
+@pytest.mark.parametrize('change, is_told', CHANGES.values(), ids=list(CHANGES))
+@pytest.mark.parametrize('method, padded', [('forward', True), ('forward_backward', False)])
+def test_batches_that_a_subclass_changes_are_told_once(padded, method, change, is_told):
+    class Changing(SVRGModule):
+        pass
+
+    def changed(self, batch, *args, **kwargs):
+        data, label = change(batch.data[0], batch.label[0])
+        batch = mx.io.DataBatch([data.reshape((-1, 4))], [label], batch.pad)
+        getattr(super(Changing, self), method)(batch, *args, **kwargs)
+
+    setattr(Changing, method, changed)
+    problem = Blocks('linear_regression', rows=40)
+    data = problem.iterator(25) if padded else mx.io.ResizeIter(problem.iterator(), 3)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter('always')
+        problem.fit(Changing(problem.symbol, label_names=('label',)), 2, data,
+                    optimizer_params={'learning_rate': 1e-3})
+    assert sum('has changed a batch' in str(each.message) for each in told) == is_told
 
 
 def test_a_loop_may_read_other_data_than_a_sampled_pass():
