@@ -517,18 +517,19 @@ def main():
         'update_freq=2, tol=%g (0.001 for buckets; %g for raw columns, 1e-5 off centre; '
         'near within %g), at most %d epochs; each by nag with a momentum of 0.7 and by '
         'sgd; proximal ones twice by sgd.' % (TOL, FINE, NEAR, EPOCHS))
-    for head, found in (('kind', counts), ('what is hard', of_groups)):
+    for head, found, width in (('kind', counts, 7), ('what is hard', of_groups, 5)):
         rows = [cells(name, count) for name, count in found.items()]
         rows.append(cells('all', np.sum(list(found.values()), axis=0)))
-        common.write(args.output, 'hard_problems', caption,
-                     [head, 'trainings', 'converged', 'near the optimum', 'converged but wrong',
-                      'ended above the start', 'epochs'], rows, new=head == 'kind')
+        common.write(args.output, 'hard_problems', caption, [
+            head, 'trainings', 'epochs', 'converged', 'near the optimum', 'converged but wrong',
+            'ended above the start'][:width], [row[:width] for row in rows], new=head == 'kind')
 
 
 def cells(name, count):
     """Return the row of a kind. Not of all trainings the optimum is known."""
-    trainings, converged, near, known, *others = count
-    return [name, trainings, converged, '%d of %d' % (near, known) if known else '', *others]
+    trainings, converged, near, known, wrong, worse, epochs = count
+    return [name, trainings, epochs, converged, '%d of %d' % (near, known) if known else '',
+            wrong, worse]
 
 
 if __name__ == '__main__':
