@@ -10,7 +10,22 @@ import pytest
 from checkpoints import bits
 from pairs import in_pairs
 from problems import TWO_DEVICES, Problem
-from samples import SETTINGS, Endless, Lengths, first_rows, fit, train
+from samples import SETTINGS, Lengths, first_rows, fit, train
+
+
+class Endless(mx.io.DataIter):
+    """Random batches of a linear problem, without an end."""
+
+    provide_data, provide_label = [('data', (10, 4))], [('label', (10,))]
+
+    def __init__(self):
+        super().__init__(10)
+        self.rng, self.yielded = np.random.RandomState(0), 0
+
+    def next(self):
+        self.yielded += 1
+        features = self.rng.normal(size=(10, 4))
+        return mx.io.DataBatch([mx.nd.array(features)], [mx.nd.array(features[:, 0])], pad=0)
 
 
 def test_the_iterator_stands_after_the_sample():

@@ -10,8 +10,16 @@ from full_gradients import full_gradient
 from held_batches import rows_of
 from pairs import in_pairs
 from problems import Problem
-from samples import labels_of_epochs
 from svrg_optimization import SVRGModule
+
+
+def labels_of_epochs(module, train_data, problem, num_epoch=5):
+    """Train and return, for each epoch, the labels of all batches that a callback sees."""
+    epochs = [[] for _ in range(num_epoch)]
+    module.fit(train_data, eval_metric=[], num_epoch=num_epoch, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.01}, batch_end_callback=lambda param: (
+                   epochs[param.epoch].append(param.locals['data_batch'].label[0].asnumpy())))
+    return epochs
 
 
 class OtherIter(mx.io.NDArrayIter):

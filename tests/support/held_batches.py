@@ -1,23 +1,8 @@
-"""Trainings on held batches, whose rows are told by their values."""
+"""Trainings on batches whose rows are told by their values."""
 
-import mxnet as mx
 import numpy as np
 
 SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
-
-
-class ReusingIter(mx.io.NDArrayIter):
-    """Yield batches in the same arrays each time."""
-
-    def next(self):
-        batch = super().next()
-        for kind in ('data', 'label'):
-            buffers = self.__dict__.setdefault('buffers_' + kind, [
-                mx.nd.empty(array.shape) for array in getattr(batch, kind)])
-            for array, buffer in zip(getattr(batch, kind), buffers):
-                array.copyto(buffer)
-            setattr(batch, kind, buffers)
-        return batch
 
 
 def rows_of(problem, batch):

@@ -1,6 +1,5 @@
 """Trainings with full gradients over a part of the data, and their float64 twins."""
 
-import mxnet as mx
 import numpy as np
 
 import oracle
@@ -26,30 +25,6 @@ def train(svrg, num_epoch, samples, update_freq=1, begin_epoch=0):
         for rows in oracle.batches_of(len(svrg.features), svrg.batch_size):
             svrg.step(rows)
     return svrg
-
-
-def labels_of_epochs(module, train_data, problem, num_epoch=5):
-    """Train and return, for each epoch, the labels of all batches that a callback sees."""
-    epochs = [[] for _ in range(num_epoch)]
-    module.fit(train_data, eval_metric=[], num_epoch=num_epoch, arg_params=problem.arg_params(),
-               optimizer_params={'learning_rate': 0.01}, batch_end_callback=lambda param: (
-                   epochs[param.epoch].append(param.locals['data_batch'].label[0].asnumpy())))
-    return epochs
-
-
-class Endless(mx.io.DataIter):
-    """Random batches of a linear problem, without an end."""
-
-    provide_data, provide_label = [('data', (10, 4))], [('label', (10,))]
-
-    def __init__(self):
-        super().__init__(10)
-        self.rng, self.yielded = np.random.RandomState(0), 0
-
-    def next(self):
-        self.yielded += 1
-        features = self.rng.normal(size=(10, 4))
-        return mx.io.DataBatch([mx.nd.array(features)], [mx.nd.array(features[:, 0])], pad=0)
 
 
 class Lengths(Sequences):
