@@ -65,6 +65,10 @@ class Reference:
         """
         return []
 
+    def inputs(self, batch, a_pass):
+        """List the names of the inputs in a batch of the pass, and their rows without padding."""
+        return []
+
     # The weights
 
     def weights(self):

@@ -25,7 +25,9 @@ import contextlib
 import dataclasses
 from typing import Any, Optional
 
-from .arrays import distance, shifted
+import numpy as np
+
+from .arrays import dense, distance, shifted
 from .correction import correct_batch
 from .front_end import joined_count
 from .full_gradient import BatchGradient, FullGradient
@@ -83,10 +85,26 @@ class SVRG:
             message += ('. No step has been made: look at the data and at the initial weights '
                         '(initializer=mx.init.Zero() begins at 0), and leave out batches whose '
                         'loss is not finite')
+        rows = self._rows_not_finite(a_pass)
+        message += ''.join('. Rows of %s that are not finite: %d' % row for row in rows.items())
         if self.settings.nonfinite == 'raise':
             raise FloatingPointError(message)
         if not may_be_undone:
-            self.warn_once(message, 'nonfinite')
+            self.warn_once(message + ". With nonfinite='raise' training stops", 'nonfinite')
+
+    def _rows_not_finite(self, a_pass):
+        """Count the rows of each input that are not finite, where the weights are not the cause."""
+        weights = [arrays[0] for arrays in self.reference.weights().values()]
+        again = a_pass.again() if all(np.isfinite(dense(each).asnumpy()).all()
+                                      for each in weights) else None
+        counts = {}
+        for batch in again.batches() if again else ():
+            for name, array in self.reference.inputs(batch, a_pass):
+                finite = np.isfinite(np.atleast_1d(array.asnumpy()))
+                bad = len(finite) - int(finite.reshape(len(finite), -1).all(axis=1).sum())
+                if bad:
+                    counts[name] = counts.get(name, 0) + bad
+        return counts
 
     @contextlib.contextmanager
     def nearby(self, trained, a_pass, workers, metric):

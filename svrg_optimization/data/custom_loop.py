@@ -8,8 +8,8 @@ from mxnet.io import NDArrayIter
 from .batch_rows import labels_of
 
 _CHANGED = ('the loop, or a subclass, has changed a batch after %s yielded it, and the full '
-            'gradient is over the batches as they are yielded: training converges on these. What changes '
-            'batches must be in the data or in the %s')
+            'gradient is over the batches as they are yielded: training converges on these. What '
+            'changes batches must be in the data or in the %s')
 
 
 class YieldedBatches:

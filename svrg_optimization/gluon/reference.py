@@ -14,7 +14,7 @@ from ..core.full_gradient import BatchGradient, Sum
 from ..core.random_numbers import RandomNumbers
 from .batches import with_states
 from .inputs import Inputs, calls_seen
-from .numpy_arrays import as_nd
+from .numpy_arrays import arrays_in, as_nd
 
 _PROBED = 64  # elements of a parameter that tell whether somebody has set it
 _is_fresh = operator.attrgetter('_fresh_grad')
@@ -186,6 +186,11 @@ class GluonReference(Reference):
             for block in compiled:
                 block._active = True
         self._inputs = inputs.found()
+
+    def inputs(self, batch, a_pass):
+        """List the places of the inputs of the objective, and their arrays on each device."""
+        return [('input %d of objective' % place, array) for inputs in batch
+                for place, value in enumerate(inputs) for array in arrays_in([value])]
 
     def inputs_of_weights(self, batch, a_pass):
         """List the Layers that the latest batch of the pass is an input of, and these inputs."""

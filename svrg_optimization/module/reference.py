@@ -4,7 +4,21 @@ from ..core.arrays import set_all
 from ..core.front_end import Reference
 from ..core.full_gradient import BatchGradient, Sum
 from ..core.random_numbers import RandomNumbers
-from ..data.batch_rows import as_list, check_batch, count_rows, labels_of, without_padding
+from ..data.batch_rows import (
+    arrays_of,
+    as_list,
+    check_batch,
+    count_rows,
+    labels_of,
+    without_padding,
+)
+    arrays_of,
+    as_list,
+    check_batch,
+    count_rows,
+    labels_of,
+    without_padding,
+)
 from ..data.iterators import pads_in_front
 from . import executor_group
 from .executors import Executors
@@ -167,15 +181,24 @@ class ModuleReference(Reference):
         """Return how many batches like this one may be computed as one."""
         return 1 if self.bucket_of else self.executors.most_to_merge(batch)
 
+    def inputs(self, batch, a_pass):
+        """List the names of the data and the labels in a batch, and their real rows."""
+        module = self._bucket(batch).executors.module
+        labels = labels_of(as_list(batch)[0]) and module.label_shapes or []
+        rows, padding = count_rows(batch, module.data_shapes)
+        if padding == rows:
+            return []
+        if padding or isinstance(batch, list):
+            batch = without_padding(batch, module.data_shapes, labels,
+                                    pads_in_front(a_pass.train_data))
+        return [(each.name, array.astype(each.dtype, copy=False))
+                for each, array in zip([*module.data_shapes, *labels], arrays_of(batch))]
+
     def inputs_of_weights(self, batch, a_pass):
         """List the layers that are applied to inputs, and these inputs without padding."""
-        bucket = self.bucket_of(batch)._svrg.reference if self.bucket_of else self
-        shapes = bucket.executors.module.data_shapes
-        labels = labels_of(as_list(batch)[0]) and bucket.executors.module.label_shapes or []
-        rows, padding = count_rows(batch, shapes)
-        if 0 < padding < rows:
-            batch = without_padding(batch, shapes, labels, pads_in_front(a_pass.train_data))
-        return [(layer, found) for piece in as_list(batch) for layer, found in bucket._inputs.of(
-            {each.name: array.astype(each.dtype, copy=False) for each, array in zip(
-                [*shapes, *labels], [*piece.data, *labels_of(piece)])} if padding < rows else None)
-                if layer.weight in self.weights()]
+        inputs, weights = dict(self.inputs(batch, a_pass)), self.weights()
+        return [(layer, found) for layer, found in self._bucket(batch)._inputs.of(inputs or None)
+                if layer.weight in weights]
+
+    def _bucket(self, batch):
+        return self.bucket_of(batch)._svrg.reference if self.bucket_of else self

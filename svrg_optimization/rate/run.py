@@ -132,6 +132,8 @@ class Run:
             'to': '' if tol is None else ' to tol=%g' % tol,
             'dtype': trained.mean_gradient().dtype(svrg.reference.weights()),
             'advice': _advice(svrg, trained, reason)}
+        if reason == 'epochs used up' and tol is None and trained.rule is None:
+            words = 'all epochs are trained'  # nobody has asked for convergence
         training.result = result = result._replace(
             reason=reason, words=words, epochs=training.epochs,
             passes=result.passes + training.epochs - result.epochs)

@@ -52,6 +52,23 @@ def test_a_snapshot_is_due_for_other_data(front_end, data_of):
         assert snapshot.num_taken == epoch - 1
 
 
+def test_who_has_no_tol_is_not_told_of_convergence():
+    training = stepping.Training(PROBLEM)
+    train_an_epoch(training.trains, PROBLEM.iterator(), 0)
+    assert training.trains.result.reason == 'epochs used up'
+    assert 'converge' not in str(training.trains.result)
+
+
+@both
+def test_the_input_with_rows_that_are_not_finite_is_named(front_end):
+    training = front_end(blocks.Blocks(rows=60))
+    training.problem.features[[3, 50], 1] = float('nan')
+    name = 'data' if front_end is stepping.Training else 'input 0 of objective'
+    with pytest.warns(UserWarning, match='Rows of %s that are not finite: 2. With ' % name):
+        training.trains.update_full_grads(
+            training.problem.iterator() if name == 'data' else training.problem.loader())
+
+
 @both
 def test_svrg_lbfgs_has_no_other_scheduler(front_end):
     training = front_end(PROBLEM, optimizer='svrg_lbfgs', settings={})
