@@ -12,13 +12,6 @@ from ..data.batch_rows import (
     labels_of,
     without_padding,
 )
-    arrays_of,
-    as_list,
-    check_batch,
-    count_rows,
-    labels_of,
-    without_padding,
-)
 from ..data.iterators import pads_in_front
 from . import executor_group
 from .executors import Executors
