@@ -51,7 +51,7 @@ def test_training_is_svrg(kind, rows, hybridized, contexts, kvstore, on_kvstore,
                             'settings': settings, 'alpha': alpha, 'proximal': operators,
                             'fixed': ['fc_bias'] if bias[0] == 'grad_req' else [],
                             'lr_mult': {'fc_bias': bias[1]} if bias[0] == 'lr_mult' else {}})
-    for epoch in range(4):
+    for epoch in range(3):
         if epoch % 2 == 0:
             training.snapshot()
         training.epoch()

@@ -131,7 +131,7 @@ def reboot(network, running):
     pytest.param(take_link_of_scheduler_down, marks=pytest.mark.exhaustive)])
 def test_a_resumed_job_ends_as_an_undisturbed_one(network, tmp_path, undisturbed, fault):
     def start(*options):
-        # Output is always on its way, which TCP sends again without keepalives.
+        # With much output some may be on its way, which TCP sends again without keepalives.
         return on_hosts(network, tmp_path, training(tmp_path / 'model', '--log-every', 1, *options))
 
     with start() as running:

@@ -113,7 +113,7 @@ crash = functools.partial(send, signal.SIGSEGV)
 @pytest.mark.cluster
 @pytest.mark.parametrize('place, status', [
     ('in_callback', 1), slow('in_custom_loop', 1), slow('in_join_of_thread_that_waits', 1),
-    ('exit_in_callback', 3), slow('raise_keyboard_interrupt', 130), slow('exit_at_once', 3),
+    slow('exit_in_callback', 3), slow('raise_keyboard_interrupt', 130), slow('exit_at_once', 3),
     slow('terminate', 143), slow('crash', 134)])  # by MXNet's handler
 def test_a_worker_that_fails_ends_the_job(tmp_path, place, status):
     log = tmp_path / 'log'
