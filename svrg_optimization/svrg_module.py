@@ -387,10 +387,9 @@ class SVRGModule(Module):
             If `kvstore` is None with several devices: each device then trains by itself, as in
             Module.
         """
-        if not self.binded or not self.params_initialized or (
-                self.optimizer_initialized and not force_init):
-            if self.optimizer_initialized:
-                self._warn_of_ignored(optimizer, optimizer_params)
+        self._check_has_parameters('init_optimizer')
+        if self.optimizer_initialized and not force_init:
+            self._warn_of_ignored(optimizer, optimizer_params)
             super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
             return
         optimizer_params = with_default_arguments(optimizer, optimizer_params)
@@ -463,6 +462,7 @@ class SVRGModule(Module):
 
         A batch of another size is accepted; the full gradient is scaled to it.
         """
+        self._check_has_parameters('forward')
         reference = self._svrg.reference
         is_training = self.for_training if is_train is None else is_train
         batch_size = reference.batch_size
@@ -501,11 +501,13 @@ class SVRGModule(Module):
             self._check_has_parameters('get_params')
         return super().get_params()
 
-    def _check_has_parameters(self, method):
-        if not (self.binded and self.params_initialized):
+    def _check_has_parameters(self, method, and_optimizer=False):
+        if not (self.binded and self.params_initialized and (
+                self.optimizer_initialized or not and_optimizer)):
             raise AssertionError(  # as in Module, which says nothing
-                '%s needs a module that is bound and has parameters: call fit before it, or bind '
-                'and init_params or set_params' % method)
+                '%s needs a module that is bound and has parameters%s: call fit before it, or bind '
+                'and init_params or set_params%s' % (method, *(
+                    (' and an optimizer', ', and init_optimizer') if and_optimizer else ('', ''))))
 
     def __getstate__(self):
         raise TypeError('an SVRGModule cannot be copied or pickled: save_checkpoint(prefix, epoch) '
@@ -525,7 +527,7 @@ class SVRGModule(Module):
         RuntimeError
             If there was no `forward` before it.
         """
-        assert self.binded and self.params_initialized
+        self._check_has_parameters('backward')
         svrg, step = self._svrg, self._svrg.step
         if not step.stage:
             raise RuntimeError('backward needs a forward before it')
@@ -558,6 +560,7 @@ class SVRGModule(Module):
             Once if there is no snapshot, `alpha` has not been 0, and `backward` got no
             `out_grads`.
         """
+        self._check_has_parameters('update', and_optimizer=True)
         if self._svrg.step.stage in (COMPUTED, CORRECTING):  # an error has stopped backward
             self._update_svrg_gradients()
         rule = getattr(self._optimizer, 'lr_scheduler', None)

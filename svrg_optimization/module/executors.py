@@ -8,7 +8,7 @@ from mxnet.module import Module
 from ..core.arrays import bytes_of
 from ..core.front_end import NoLossError
 from ..core.full_gradient import BatchGradient
-from ..data.batch_rows import as_list, labels_of, resized, shapes_of
+from ..data.batch_rows import arrays_of, labels_of, resized, shapes_of
 from ..data.iterators import rows_of_batch
 from . import executor_group
 from .loss_reduction import LossReduction
@@ -87,9 +87,11 @@ class Executors:
         """Return the module that is bound for a batch of an argument, or raise a ValueError."""
         module = self.for_batch(batch)
         if module is None:
-            shapes = [array.shape for piece in as_list(batch) for array in piece.data]
+            bound = [(each.name, each.shape)
+                     for each in self.module.data_shapes + (self.module.label_shapes or [])]
+            given = [array.shape for array in arrays_of(batch)]
             raise ValueError('%s must yield batches that the module can be bound for, like %s, and '
-                             'not %s' % (argument, self.module.data_shapes, shapes))
+                             'not %s' % (argument, bound, given))
         return module
 
     def for_shapes(self, data_shapes, label_shapes):

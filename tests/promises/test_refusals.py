@@ -283,6 +283,20 @@ ROWS = {
            ((0.5, 0), ValueError, 'num_updates'), ((0.5, 2.5), TypeError, 'num_updates'),
            ((0.5, True), TypeError, 'num_updates'))},
     # Calls of beginners
+    **{'%s unbound' % name: (on(unbound, lambda module, problem, call=call: call(module, problem)),
+                             AssertionError, '^%s needs a module .*: call fit' % name)
+       for name, call in (
+           ('forward', lambda module, problem: module.forward(problem.batch(10))),
+           ('backward', lambda module, _: module.backward()),
+           ('update', lambda module, _: module.update()),
+           ('init_optimizer', lambda module, _: module.init_optimizer()))},
+    'update without an optimizer': (on(lambda problem: problem.bound(), lambda module, problem: [
+        module.forward_backward(problem.batch(10)), module.update()]), AssertionError,
+        'update needs .* and an optimizer: call fit before it, .* and init_optimizer'),
+    'labels of another shape': (
+        lambda module, _: module.update_full_grads(Data(mx.io.DataBatch(
+            [mx.nd.ones((10, 4))], [mx.nd.ones((10, 2))]))), ValueError,
+        r"train_data must .* like .*'label', .10,.*, and not .*\(10, 2\)"),
     'predict unbound': (on(unbound, lambda module, problem: module.predict(problem.iterator())),
                         AssertionError, 'predict needs .*: call fit'),
     'predict list': (lambda module, _: module.predict([[1, 2, 3, 4]]), TypeError,
