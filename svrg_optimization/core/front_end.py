@@ -59,9 +59,9 @@ class Reference:
 
         Returns
         -------
-        list of (Layer, NDArray)
+        list of (Layer, NDArray, ...)
             The layer and its input. The last axis of the input counts the columns, or several last
-            axes do so together.
+            axes do so together. Arrays that the losses of the rows are multiplied by may follow.
         """
         return []
 

@@ -3,7 +3,9 @@
 import contextlib
 import ctypes
 import functools
+import inspect
 import threading
+from types import SimpleNamespace
 
 import mxnet as mx
 from mxnet import autograd
@@ -42,30 +44,41 @@ class Inputs:
     """
 
     def __init__(self, names):
-        self._names, self._hidden, self._uses = names, set(), []
+        self._names, self._hidden, self._uses, self._weighted = names, set(), [], []
 
     def see(self, call, handle, arrays, keys, values, *others):
         """Look at a call of an operator."""
         result = call(handle, arrays, keys, values, *others)
         kind = _kinds().get(handle)
         if kind:
-            names = [self._names.get(id(array)) for array in arrays]
-            attrs = dict(zip(keys, values))
+            names, attrs = [self._names.get(id(array)) for array in arrays], dict(zip(keys, values))
             if kind == 'add':  # the bias of a product
                 for use in self._uses:
-                    if use[1] is None and any(use[-1] is array for array in arrays):
-                        use[1] = next(filter(None, names), None)
+                    if use.bias is None and any(use.result is array for array in arrays):
+                        use.bias = next(filter(None, names), None)
             elif names[1] and not attrs.get('transpose_a'):
-                axis = int(kind == 'dense' or bool(attrs.get('transpose_b')))
-                self._uses.append([*names[1:], None][:2] + [axis, arrays[0], result])
+                self._uses.append(SimpleNamespace(
+                    weight=names[1], bias=names[2] if names[2:] else None,
+                    axis=int(kind == 'dense' or bool(attrs.get('transpose_b'))),
+                    inputs=arrays[0], result=result, factors=None))
                 if _has_parameter(arrays[0]):
                     self._hidden.add(names[1])
         return result
 
+    def see_loss(self, loss, given):
+        """Look at a call of a loss, which may multiply the losses of the rows by an argument."""
+        uses = [use for use in self._uses if use.factors is None]
+        arguments = list(inspect.signature(loss.hybrid_forward).parameters)[1:]
+        factors = [value for name, value in zip(arguments, given) if name == 'sample_weight'
+                   and value is not None]
+        for use in uses or self._weighted:  # a second loss counts rows otherwise
+            use.factors = factors if uses else []
+        self._weighted = uses or self._weighted
+
     def found(self):
-        """List the Layers, and the input of each."""
-        return [(Layer(*layer), inputs) for *layer, inputs, _ in self._uses
-                if layer[0] not in self._hidden]
+        """List the Layers, the input of each, and what its rows' losses are multiplied by."""
+        return [(Layer(use.weight, use.bias, use.axis), use.inputs, *(use.factors or []))
+                for use in self._uses if use.weight not in self._hidden]
 
 
 def _has_parameter(array):

@@ -175,6 +175,8 @@ class GluonReference(Reference):
             if finds_inputs and getattr(block, '_active', False):
                 compiled.append(block)
                 block._active = False  # a compiled block calls no operators
+            if isinstance(block, gluon.loss.Loss):
+                inputs.see_loss(block, given)
             return call(block, *given)
 
         try:

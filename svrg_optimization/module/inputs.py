@@ -7,13 +7,15 @@ import mxnet as mx
 import numpy as np
 
 from ..rate.metric import Layer
-from .loss_reduction import computed_from, is_set
+from .loss_reduction import GRADIENT_STOPS, computed_from, is_set
 
 _RANDOM = re.compile(
     r'Dropout|_npx_dropout|_image_random_\w+|_?random_(?!pdf)\w+|_?sample_\w+|_?shuffle|normal'
     r'|uniform|_npi_(bernoulli|choice|exponential|gamma|multinomial|normal|normal_n|random_randint'
     r'|shuffle|uniform|uniform_n)')
 _ADDS = 'broadcast_add', 'broadcast_plus', 'elemwise_add', '_plus', '_Plus'
+_PRODUCTS = 'broadcast_mul', 'elemwise_mul', '_mul', '_Mul'
+_KEEP_FACTORS = 'MakeLoss', 'make_loss', 'sum', 'mean', 'negative', '_mul_scalar', '_div_scalar'
 
 
 class Inputs:
@@ -33,17 +35,34 @@ class Inputs:
         others = {layer.weight for layer, (place, _) in uses
                   if place not in free or self._variables(place).isdisjoint(names)}
         self._uses = [(layer, entry) for layer, entry in uses if layer.weight not in others]
-        self._computed = [entry for _, entry in self._uses if self._nodes[entry[0]]['op'] != 'null']
+        self._factors = self._factors_of_loss(free)
+        self._computed = [entry for entry in [*(entry for _, entry in self._uses), *self._factors]
+                          if self._nodes[entry[0]]['op'] != 'null']
         self._symbol = None  # of those
 
     def of(self, arrays):
-        """List the layers and the input of each, given the arrays of a batch by name.
+        """List the layers, the input of each and what its rows' losses are multiplied by.
 
-        Without arrays inputs have no rows.
+        `arrays` are those of a batch by name. Without them inputs have no rows.
         """
         nothing, values = np.empty(0), {**arrays, **self._compute(arrays)} if arrays else {}
-        return [(layer, values.get(entry, values.get(self._nodes[entry[0]]['name'], nothing)))
-                for layer, entry in self._uses]
+
+        def value(entry):
+            return values.get(entry, values.get(self._nodes[entry[0]]['name'], nothing))
+
+        return [(layer, value(entry), *map(value, self._factors)) for layer, entry in self._uses]
+
+    def _factors_of_loss(self, free):
+        """List the entries without parameters that the only loss, as a whole, is multiplied by."""
+        losses, found = [place for place, *_ in self._graph['heads']
+                         if self._nodes[place]['op'] not in GRADIENT_STOPS], []
+        while len(losses) == 1:
+            node = self._nodes[losses.pop()]
+            factors = [entry for entry in node['inputs'] if entry[0] in free]
+            if node['op'] in _KEEP_FACTORS or node['op'] in _PRODUCTS and factors:
+                found.extend(tuple(entry[:2]) for entry in factors)
+                losses = [place for place, *_ in node['inputs'] if place not in free]
+        return found
 
     def _compute(self, arrays):
         if not self._computed:

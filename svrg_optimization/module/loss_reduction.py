@@ -5,7 +5,7 @@ import re
 _LOSSES = ('SoftmaxOutput', 'Softmax', 'MakeLoss', 'LinearRegressionOutput', 'make_loss',
            'LogisticRegressionOutput', 'MAERegressionOutput', 'SVMOutput')
 # These layers, like loss layers, pass no gradient from their outputs to their inputs.
-_GRADIENT_STOPS = ('BlockGrad', 'stop_gradient')
+GRADIENT_STOPS = ('BlockGrad', 'stop_gradient')
 # Layers that compute each row of a batch independently of the others.
 _ROW_WISE = ('null', 'FullyConnected', 'dot', 'broadcast_add', 'Convolution', 'Activation',
              'Pooling', 'Flatten', 'SoftmaxOutput', 'LinearRegressionOutput',
@@ -94,7 +94,7 @@ def is_set(attrs, name):
 
 def moves_a_parameter(loss, nodes, inputs):
     """Tell whether a parameter, which is none of the inputs, has a gradient of a loss layer."""
-    reached = computed_from(nodes, [loss['inputs'][0][0]], _LOSSES + _GRADIENT_STOPS)
+    reached = computed_from(nodes, [loss['inputs'][0][0]], _LOSSES + GRADIENT_STOPS)
     return any(nodes[place]['op'] == 'null' and nodes[place]['name'] not in inputs
                for place in reached)
 

@@ -190,8 +190,8 @@ class ModuleReference(Reference):
     def inputs_of_weights(self, batch, a_pass):
         """List the layers that are applied to inputs, and these inputs without padding."""
         inputs, weights = dict(self.inputs(batch, a_pass)), self.weights()
-        return [(layer, found) for layer, found in self._bucket(batch)._inputs.of(inputs or None)
-                if layer.weight in weights]
+        return [found for found in self._bucket(batch)._inputs.of(inputs or None)
+                if found[0].weight in weights]
 
     def _bucket(self, batch):
         return self.bucket_of(batch)._svrg.reference if self.bucket_of else self

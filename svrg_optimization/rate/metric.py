@@ -58,22 +58,30 @@ class InputMoments:
 
     def add(self, batch):
         """Add the inputs of a batch."""
-        for layer, inputs in self._reference.inputs_of_weights(batch, self._a_pass):
+        for layer, inputs, *factors in self._reference.inputs_of_weights(batch, self._a_pass):
             columns = self._reference.weights()[layer.weight][0].shape[layer.axis]
             origin, *sums = self._sums.get(layer, (None, 0, 0., 0.))
-            if getattr(inputs, 'stype', '') == 'csr' and columns > COLUMNS:
-                values = inputs.data.asnumpy().astype('float64')
-                origin = np.zeros(columns)
-                found = inputs.shape[0], origin, np.bincount(
-                    inputs.indices.asnumpy(), values * values, columns)
-            else:
+            is_sparse = getattr(inputs, 'stype', '') == 'csr' and columns > COLUMNS
+            if not is_sparse:
                 rows = inputs if isinstance(inputs, np.ndarray) else inputs.asnumpy()
                 rows = rows.reshape(-1, columns).astype('float64')
+            weights = np.ones(inputs.shape[0] if is_sparse else len(rows))
+            for factor in factors:
+                if factor.size == len(weights):
+                    weights *= abs(factor.asnumpy().ravel())
+            if is_sparse:
+                values = inputs.data.asnumpy().astype('float64')
+                origin = np.zeros(columns)
+                found = weights.sum(), origin, np.bincount(
+                    inputs.indices.asnumpy(), np.repeat(weights, np.diff(
+                        inputs.indptr.asnumpy())) * values * values, columns)
+            else:
+                rows, weights = rows[weights > 0], weights[weights > 0]
                 if not sums[0]:
                     origin = rows.mean(axis=0) if len(rows) else np.zeros(columns)
                 rows -= origin
-                found = len(rows), rows.sum(axis=0), (
-                    rows.T @ rows if columns <= COLUMNS else (rows * rows).sum(axis=0))
+                found = weights.sum(), weights @ rows, (
+                    (rows.T * weights) @ rows if columns <= COLUMNS else weights @ (rows * rows))
             self._sums[layer] = (origin, *map(sum, zip(sums, found)))
 
     def of_all(self, workers):
@@ -91,12 +99,12 @@ class InputMoments:
         totals, squares = summed((count, total + count * origin, 0 * square)
                                  for origin, count, total, square in self._sums.values()), []
         for (origin, count, total, square), part in zip(self._sums.values(), totals):
-            by = origin - part[1:1 + origin.size] / max(part[0], 1)
+            by = origin - part[1:1 + origin.size] / (part[0] or 1)
             outer = np.outer if square.ndim == 2 else np.multiply
             squares.append((0, 0 * origin, square + outer(total, by) + outer(by, total)
                             + count * outer(by, by)))
-        return {layer: Moments(part[1:1 + origin.size] / max(part[0], 1),
-                               central[1 + origin.size:].reshape(square.shape) / max(part[0], 1))
+        return {layer: Moments(part[1:1 + origin.size] / (part[0] or 1),
+                               central[1 + origin.size:].reshape(square.shape) / (part[0] or 1))
                 for (layer, (origin, _, _, square)), part, central in zip(
                     self._sums.items(), totals, summed(squares)) if part[0]}
 

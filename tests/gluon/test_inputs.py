@@ -93,6 +93,25 @@ def test_operators_on_parameters(layer):
     assert [name.rsplit('_')[-1] for name in block.names] == ['weight', 'bias']
 
 
+@pytest.mark.parametrize('counts_all', [False, True])
+def test_rows_count_as_in_the_loss(counts_all):
+    """Of two losses of the same outputs it is not known."""
+    weights, layer, loss = np.arange(40) % 3, gluon.nn.Dense(1, in_units=3), gluon.loss.L2Loss()
+    layer.initialize()
+    of_a = np.where(weights[:, None] + counts_all > 0, OF_A, 1e9)  # corrupt where it is 0
+    arrays = [as_blocks_take(values) for values in (of_a, TARGETS, weights[:, None])]
+
+    def objective(a, label, weight):
+        outputs = layer(a)
+        of_rows = loss(outputs, label, weight)
+        return of_rows + loss(outputs, label) if counts_all else of_rows
+
+    trainer = SVRGTrainer(layer.collect_params(), 'svrg_lbfgs', objective=objective)
+    trainer.update_full_grads([[array[:15] for array in arrays], [array[15:] for array in arrays]])
+    block, = trainer._optimizer.lr_scheduler.metric.blocks
+    assert_moments(block, np.repeat(OF_A, 1 if counts_all else weights, axis=0))
+
+
 def test_what_has_a_parameter_before_it_is_no_input():
     """Nor has a weight one that is applied to an input and to outputs of its own."""
     network = gluon.nn.HybridSequential()

@@ -18,12 +18,13 @@ def dense(inputs, **weight):
     return mx.sym.FullyConnected(inputs, num_hidden=1, name='fc', **weight)
 
 
-def blocks_of(scores, batch=7, context=mx.cpu(), data_names=('a', 'b')):
-    symbol = mx.sym.LinearRegressionOutput(scores, LABEL)
+def blocks_of(scores, batch=7, context=mx.cpu(), data_names=('a', 'b'), of_a=OF_A, labels=None):
+    symbol = scores if labels else mx.sym.LinearRegressionOutput(scores, LABEL)
     names = [name for name in data_names if name in symbol.list_arguments()]
-    train_data = mx.io.NDArrayIter({name: {'a': OF_A, 'b': OF_B}[name] for name in names}, TARGETS,
-                                   batch, label_name='label')
-    module = SVRGModule(symbol, data_names=names, label_names=('label',), context=context)
+    train_data = mx.io.NDArrayIter({name: {'a': of_a, 'b': OF_B}[name] for name in names},
+                                   labels or {'label': TARGETS}, batch)
+    module = SVRGModule(symbol, data_names=names, label_names=list(labels or ['label']),
+                        context=context)
     module.bind(train_data.provide_data, train_data.provide_label)
     module.init_params()
     module.init_optimizer(optimizer='svrg_lbfgs')
@@ -58,6 +59,29 @@ def test_inputs_go_by_name(data_names, batch, context, inputs_of_b):
     for block in blocks_of(dense(A) + mx.sym.FullyConnected(inputs_of_b, num_hidden=1), batch,
                            context, data_names):
         assert_moments(block, OF_A if block.names[0] == 'fc_weight' else OF_B)
+
+
+WEIGHTS = np.arange(40.) % 3
+
+
+@pytest.mark.parametrize('loss', [
+    lambda losses, weights: mx.sym.MakeLoss(weights * losses),
+    lambda losses, weights: mx.sym.MakeLoss(-mx.sym.sum(mx.sym.broadcast_mul(-losses, weights))),
+    lambda losses, weights: mx.sym.Group([mx.sym.BlockGrad(losses), mx.sym.make_loss(
+        (losses * mx.sym.sqrt(weights)) * mx.sym.sqrt(weights) / 2)])])
+def test_rows_count_as_in_the_loss(loss):
+    """Those of weight 0 have corrupt values."""
+    losses = mx.sym.square(mx.sym.reshape(dense(A), (-1,)) - LABEL)
+    block, = blocks_of(loss(losses, mx.sym.Variable('weights')), of_a=np.where(
+        WEIGHTS[:, None] > 0, OF_A, 1e9), labels={'label': TARGETS, 'weights': WEIGHTS})
+    assert_moments(block, np.repeat(OF_A, WEIGHTS.astype(int), axis=0))
+
+
+def test_a_label_that_multiplies_a_part_of_the_loss_is_no_weight():
+    outputs = mx.sym.reshape(dense(A), (-1,))
+    block, = blocks_of(mx.sym.MakeLoss(mx.sym.exp(outputs) - LABEL * outputs), labels={
+        'label': WEIGHTS})
+    assert_moments(block, OF_A)
 
 
 WEIGHT = mx.sym.Variable('fc_weight')

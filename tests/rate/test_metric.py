@@ -201,10 +201,10 @@ def input_moments(batches, columns, axis=1, workers=None):
     shape = (OUTPUTS, columns) if axis else (columns, OUTPUTS)
     layer = LAYER._replace(axis=axis)
     moments = InputMoments(SimpleNamespace(
-        inputs_of_weights=lambda batch, source: [(layer, batch)],
+        inputs_of_weights=lambda batch, source: [(layer, *batch)],
         weights=lambda: {'weight': [np.zeros(shape)]}), None)
     for batch in batches:
-        moments.add(batch)
+        moments.add(batch if isinstance(batch, tuple) else (batch,))
     return moments.of_all(workers or Workers())[layer]
 
 
@@ -236,6 +236,22 @@ def test_sparse_rows_of_many_columns_have_mean_squares(columns, axis):
         np.testing.assert_allclose(found.spread, np.square(rows).mean(axis=0), rtol=1e-6)
     else:
         np.testing.assert_allclose(found.spread, moments_of(rows).spread, atol=1e-6)
+
+
+@pytest.mark.parametrize('stype', ['default', 'csr'])
+@pytest.mark.parametrize('columns', [4, COLUMNS + 1])
+def test_rows_count_by_the_size_of_their_weights(columns, stype):
+    """An array of another size, such as one number for all rows, says nothing of a row."""
+    rows, weights = RNG.normal(size=(40, columns)), np.arange(40) % 3 / 4 * (-1) ** np.arange(40)
+    found = input_moments([(
+        mx.nd.array(rows[part]).tostype(stype), mx.nd.array(weights[part, None]), mx.nd.ones(1))
+        for part in (slice(0, 1), slice(1, 30), slice(30, 40))], columns)
+    counted = np.repeat(rows, np.arange(40) % 3, axis=0)
+    about = 0 if stype == 'csr' and columns > COLUMNS else counted.mean(axis=0)
+    expected = moments_of(counted).spread if columns <= COLUMNS else np.square(
+        counted - about).mean(axis=0)
+    np.testing.assert_allclose(found.mean, about, atol=1e-6)
+    np.testing.assert_allclose(found.spread, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize('columns', [4, COLUMNS + 1])
