@@ -473,8 +473,9 @@ class SVRGModule(Module):
         finally:
             reference.batch_size = batch_size  # a batch of another size does not change B
         self._svrg.step = Step(is_training, stage=BEGUN)
-        if is_training:
-            self._default_bucket._yielded.check_first_step(data_batch)
+        yielded = (self._default or self)._yielded
+        if is_training and yielded.copies is not None:
+            yielded.check_first_step(data_batch)
         if is_training and self._loop.unchecked is not None:
             self._loop.check_first_step(data_batch)
 

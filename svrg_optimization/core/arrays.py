@@ -69,10 +69,11 @@ def summed(arrays):
 
 
 def distance(arrays, others):
-    """Return how far arrays are from others together, and the length of the first ones."""
-    pairs = [(one.asnumpy(), other.asnumpy()) for one, other in zip(arrays, others)]
-    return tuple(np.linalg.norm([np.linalg.norm(each.astype(float)) for each in parts])
-                 for parts in ([one - other for one, other in pairs], [one for one, _ in pairs]))
+    """Return how far arrays, by name and device, are from others, and the length of these."""
+    pairs = [(one.asnumpy().astype(float), other.asnumpy().astype(float))
+             for name in others for one, other in zip(arrays[name], others[name])]
+    return (np.linalg.norm([np.linalg.norm(one - other) for one, other in pairs]),
+            np.linalg.norm([np.linalg.norm(other) for _, other in pairs]))
 
 
 def dtype_of_sum(dtype):

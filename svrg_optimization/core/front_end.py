@@ -43,6 +43,8 @@ class NoLossError(ValueError):
 class Reference:
     """Holder of the weights w̃ of the snapshot, which computes gradients there."""
 
+    adds = False  # whether a step's gradients are added to those that its arrays have
+
     def noise_sources(self):
         """List the layers, such as Dropout, that make the objective differ from batch to batch."""
         return []

@@ -221,7 +221,8 @@ class SVRG:
             return
         alpha = self.settings.alpha
         if snapshot.is_active and alpha != 0:
-            alpha = self.settings.alpha_after(snapshot.num_update)
+            if callable(alpha):
+                alpha = self.settings.alpha_after(snapshot.num_update)
             then = step.gradient
             if then is None:
                 then = self.reference.gradient(model, batch, is_training=step.is_training,
@@ -236,11 +237,9 @@ class SVRG:
     def _check_draws(self, model, gradients, then):
         """Warn if the first step from a snapshot, whose weights it has, finds other gradients."""
         self._draws_are_checked = True
-        now = self.reference.values_of(model)
-        have_moved = any(distance(now[name], arrays)[0]
-                         for name, arrays in self.reference.weights().items())
-        if not have_moved and any(far > 0.01 * size for far, size in (
-                distance(arrays, then[name]) for name, arrays in gradients.items())):
+        moved, _ = distance(self.reference.values_of(model), self.reference.weights())
+        far, size = distance(gradients, then)
+        if not (moved or self.reference.adds) and far > 0.01 * size:
             self.warn_once('random numbers of a layer are other ones at the snapshot, which is '
                            "noise in each step: they must be MXNet's, so that its seed repeats "
                            "them, and not NumPy's, Python's or a custom operator's")

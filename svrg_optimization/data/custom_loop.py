@@ -19,22 +19,22 @@ class YieldedBatches:
     """
 
     def __init__(self, warn_once, arrays_of, names=('training_batches', 'objective')):
-        self._warn_once, self._arrays_of, self._copies = warn_once, arrays_of, None
+        self._warn_once, self._arrays_of, self.copies = warn_once, arrays_of, None
         self._names = names
 
     def end_pass(self):
         """Begin to copy batches."""
-        self._copies = []
+        self.copies = []
 
     def add(self, batch):
         """Copy a batch; the first and the last two are kept, as a loop may read ahead."""
-        if self._copies is not None:
+        if self.copies is not None:
             copy = [array.copy() for array in self._arrays_of(batch)]
-            self._copies = [*self._copies[:1], *[*self._copies[1:], copy][-2:]]
+            self.copies = [*self.copies[:1], *[*self.copies[1:], copy][-2:]]
 
     def check_first_step(self, batch):
         """Compare the batch of the first step with those that were yielded."""
-        copies, self._copies = self._copies, None
+        copies, self.copies = self.copies, None
         if copies and all(_have_changed(self._arrays_of(batch), each) for each in copies):
             self._warn_once(_CHANGED % self._names, 'changed')
 

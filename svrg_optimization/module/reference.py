@@ -48,6 +48,7 @@ class ModuleReference(Reference):
     def bind(self, model, shared=None):
         """Bind as the model is bound, with the parameters of `shared`, another one, if given."""
         self.batch_size = executor_group.batch_size(model)
+        self.adds = 'add' in executor_group.gradient_requests(model).values()
         self.executors.bind(model, shared and shared.executors)
 
     def noise_sources(self):

@@ -34,13 +34,14 @@ def test_a_step_and_a_snapshot_pass_few_functions():
     problem = Problem('perceptron')
     module, train_data = problem.bound(), problem.iterator()
     module.init_optimizer()
-    batch = next(train_data)
 
     def step():
         module.forward_backward(batch)
         module.update()
 
     module.update_full_grads(train_data)
+    train_data.reset()
+    batch = next(train_data)
     step()
     assert 60 < len(functions_of(lambda: module.update_full_grads(train_data))) <= 111
     of_step = functions_of(step)

@@ -149,6 +149,14 @@ def test_draws_that_do_not_repeat_are_told_once(make):
     assert ['random numbers' in str(each.message) for each in told] == [True]
 
 
+def test_gradients_that_are_added_to_earlier_ones_are_not_taken_for_draws():
+    problem = Problem('perceptron')
+    module = problem.bound(grad_req='add', sgd={'learning_rate': 0.1})
+    for _ in range(2):  # warnings are errors
+        module.forward_backward(problem.batch(10))
+        module.update_full_grads(problem.iterator())
+
+
 def test_training_is_svrg_under_the_masks_that_were_drawn():
     """Float64 SVRG under the masks of each step and of the pass."""
     masks_of = []
