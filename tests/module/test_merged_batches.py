@@ -119,7 +119,7 @@ def test_batches_are_not_computed_as_one_where_results_would_differ(merged, loss
     mx.sym.LogisticRegressionOutput, mx.sym.MAERegressionOutput])
 def test_rows_of_which_no_layer_mixes_two_are_known(merged, loss):
     layer = mx.sym.Flatten(mx.sym.Activation(mx.sym.Variable('data'), act_type='relu'))
-    outputs = 2 if loss is mx.sym.SoftmaxOutput else 1
+    outputs = 2 if loss in (mx.sym.SoftmaxOutput, mx.sym.SVMOutput) else 1
     output = mx.sym.FullyConnected(layer, num_hidden=outputs, name='fc')
     problem = Problem('linear' if outputs == 1 else 'softmax', rows=320, classes=outputs)
     problem.targets = problem.targets > 0
