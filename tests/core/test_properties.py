@@ -1,7 +1,7 @@
 """Properties that hold for any network, data, devices and settings, on cases that are drawn.
 
 ``HYPOTHESIS_PROFILE=soak`` draws thousands of cases, other ones in each run; by default they are
-hundreds, and the same ones in each run.
+60, and the same ones in each run.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from svrg_optimization.module.executor_group import parameters
 from svrg_optimization.proximal import L1
 
 ANY = {'deadline': None, 'database': None, 'suppress_health_check': list(HealthCheck)}
-settings.register_profile('ci', max_examples=100, derandomize=True, **ANY)
+settings.register_profile('ci', max_examples=60, derandomize=True, **ANY)
 settings.register_profile('soak', max_examples=1000, print_blob=True, **ANY)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'ci'))
 
@@ -113,7 +113,7 @@ def trainings(draw):
     # Without a KVStore, the devices of a Module train by themselves.
     assume(case.kvstore or len(case.context) == 1)
     case.alpha, case.settings = draw(ALPHAS), dict(draw(SETTINGS))
-    case.update_freq, case.epochs = draw(whole(1, 3)), draw(whole(1, 5))
+    case.update_freq, case.epochs = draw(whole(1, 3)), draw(whole(1, 4))
     case.rate = draw(st.floats(0.05, 0.5))
     case.wd = draw(st.sampled_from([0, 0.05]))
     case.momentum = 0 if 'proximal' in case.settings else draw(st.sampled_from([0, 0.5, 0.9]))
