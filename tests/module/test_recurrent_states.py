@@ -83,8 +83,10 @@ def test_both_gradients_of_a_step_have_its_states(context):
     def carry(_):
         module.set_states(states=module.get_outputs(merge_multi_context=False)[1:])
 
-    problem.fit(module, 3, optimizer_params=RATE, batch_end_callback=carry,
-                epoch_end_callback=lambda *_: module.set_states(value=0))
+    with pytest.warns(UserWarning, match='set_states carries .*: it is biased. alpha=0') as caught:
+        problem.fit(module, 3, optimizer_params=RATE, batch_end_callback=carry,
+                    epoch_end_callback=lambda *_: module.set_states(value=0))
+    assert sum('carries' in str(each.message) for each in caught) == 1
     weights, optimizer = dict(problem.weights), oracle.Sgd(rescale=0.1, **RATE)
     for _ in range(3):
         snapshot, state = dict(weights), np.zeros((10, 5))

@@ -238,7 +238,7 @@ ROWS = {
     'data empty': (full_grads(Data()), ValueError, 'train_data must yield at least one row'),
     'data of padding': (full_grads(Data(batch((10, 4), pad=10))), ValueError, 'at least one row'),
     'data raises': (full_grads(Data(GOOD, raises=OSError('disk'))), OSError, 'disk'),
-    **{'data with %s' % (other,): (full_grads(Data(GOOD, other)), TypeError,
+    **{'data with %s' % type(other).__name__: (full_grads(Data(GOOD, other)), TypeError,
                                    'train_data must yield DataBatches')
        for other in (None, (1, 2), [GOOD, None])},
     'data other width': (full_grads(Data(GOOD, batch((10, 5)))), ValueError,
