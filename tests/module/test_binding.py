@@ -1,4 +1,4 @@
-"""Binding again, reshaping, and what executors share: parameters and input arrays."""
+"""Binding again, reshaping, and what executors share: parameters."""
 
 import mxnet as mx
 import numpy as np
