@@ -117,6 +117,7 @@ figures: $(VENV)/examples.installed
 
 lint: $(VENV)/test.installed
 	$(RUN) -m ruff check
+	$(RUN) -m mypy
 
 clean:
 	rm -rf .venv .nox build dist docs/_build mutants .coverage \

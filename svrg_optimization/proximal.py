@@ -7,6 +7,7 @@ r"""Proximal operators of regularizers that have no gradient: L1, group lasso, b
 import functools
 import math
 import numbers
+from typing import Any, Protocol
 
 import numpy as np
 from mxnet import ndarray as nd
@@ -18,7 +19,7 @@ from .svrg_optimizer import class_name_and_arguments
 __all__ = ['L1', 'GroupLasso', 'Box', 'ProximalOperator']
 
 
-class ProximalOperator:
+class ProximalOperator(Protocol):
     """Proximal operator of a function R, and R itself: the protocol that all operators follow.
 
     A class of your own needs the two methods and need not be a subclass. An
@@ -26,7 +27,7 @@ class ProximalOperator:
     one of them.
     """
 
-    def prox(self, weight, step_size):
+    def prox(self, weight: Any, step_size: float) -> None:
         r"""Replace a weight v by the w that minimizes :math:`\|w - v\|^2 / 2 + \eta R(w)`.
 
         Parameters
@@ -40,7 +41,7 @@ class ProximalOperator:
         """
         raise NotImplementedError
 
-    def value(self, weight):
+    def value(self, weight: Any) -> float:
         """Return R of a weight.
 
         Parameters
@@ -90,20 +91,20 @@ class Box(ProximalOperator):
     ([1.0, 0.0, 0.5], 0.0)
     """
 
-    def __init__(self, low=-math.inf, high=math.inf):
+    def __init__(self, low: float = -math.inf, high: float = math.inf) -> None:
         self.low = float(checked_number('low', low, 'a number, and no NaN',
                                         lambda number: not math.isnan(number)))
         self.high = float(checked_number('high', high, 'a number of low, %r, or more' % low,
                                          lambda number: number >= self.low))
 
-    def prox(self, weight, step_size):
+    def prox(self, weight: Any, step_size: float) -> None:
         """Clip a weight in place; see `ProximalOperator.prox`."""
         library = _library_of(weight)
         for limit, bound in zip((library.maximum, library.minimum), self._bounds()):
             if math.isfinite(bound):  # MXNet may refuse to read an infinite argument
                 weight[:] = limit(weight, bound)
 
-    def value(self, weight):
+    def value(self, weight: Any) -> float:
         """Return 0 if the bounds hold for the whole weight, infinity otherwise."""
         low, high = np.array(self._bounds()).astype(weight.dtype)
         weight = _float64(weight).asnumpy()
@@ -146,17 +147,18 @@ class L1(Box):
     [2.0, 0.0, 0.0]
     """
 
-    def __init__(self, strength, low=-math.inf, high=math.inf):
+    def __init__(self, strength: float, low: float = -math.inf,
+                 high: float = math.inf) -> None:
         self.strength = _checked_strength(strength)
         super().__init__(low, high)
 
-    def prox(self, weight, step_size):
+    def prox(self, weight: Any, step_size: float) -> None:
         """Soft-threshold a weight in place; see `ProximalOperator.prox`."""
         threshold, library = step_size * self.strength, _library_of(weight)
         weight -= library.maximum(library.minimum(weight, threshold), -threshold)
         super().prox(weight, step_size)
 
-    def value(self, weight):
+    def value(self, weight: Any) -> float:
         """Return the strength times the sum of the absolute values, or infinity."""
         return self.strength * _sum(_float64(weight).abs()) + super().value(weight)
 
@@ -202,20 +204,20 @@ class GroupLasso(ProximalOperator):
     [[1.5, 2.0], [0.0, 0.0]]
     """
 
-    def __init__(self, strength, axis, low=-math.inf):
+    def __init__(self, strength: float, axis: int, low: float = -math.inf) -> None:
         self.strength = _checked_strength(strength)
         self.axis = checked_number('axis', axis, 'an int', lambda _: True, numbers.Integral)
         self.low = float(checked_number('low', low, '0 or -inf',
                                         lambda number: number in (0, -math.inf)))
 
-    def prox(self, weight, step_size):
+    def prox(self, weight: Any, step_size: float) -> None:
         """Shorten each group of a weight in place; see `ProximalOperator.prox`."""
         threshold, library = step_size * self.strength, _library_of(weight)
         Box(self.low).prox(weight, step_size)
         weight *= 1 - threshold / library.maximum(self._norms(weight), library.maximum(
             threshold, SMALLEST))
 
-    def value(self, weight):
+    def value(self, weight: Any) -> float:
         """Return the strength times the sum of the norms of the groups."""
         return self.strength * _sum(self._norms(_float64(weight))) + Box(self.low).value(weight)
 

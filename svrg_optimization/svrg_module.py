@@ -7,6 +7,8 @@ import logging
 import math
 import numbers
 import reprlib
+from pathlib import Path
+from typing import Any, Callable, Dict, Optional, Union
 
 import mxnet as mx
 import numpy as np
@@ -37,11 +39,15 @@ from .mxnet_repair.executors import without_fusion
 from .mxnet_repair.finder import SWITCH
 from .mxnet_repair.kvstore import raise_updater_error
 from .mxnet_repair.loader import mend_for_users
-from .proximal import ProximalOperators, weights_of
+from .proximal import ProximalOperator, ProximalOperators, weights_of
 from .rate import convergence
 from .rate.snapshot_rule import SnapshotRule
 from .rate.svrg_lbfgs import check_rule, rule_of, with_default_arguments
 from .svrg_optimizer import class_name_and_arguments
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .core.result import Result
 
 mend_for_users(SWITCH)
 _DEFAULTS = 'sgd', (('learning_rate', 0.01),)  # of Module.init_optimizer and of fit
@@ -153,8 +159,12 @@ class SVRGModule(Module):
     def __init__(self, symbol, data_names=('data',), label_names=('softmax_label',),
                  logger=logging, context=mx.cpu(), work_load_list=None,
                  fixed_param_names=None, state_names=None, group2ctxs=None,
-                 compression_params=None, update_freq=2, *, loss_is_mean=None,
-                 alpha=1., nonfinite='warn', full_grad_batches=None, proximal=None, tol=None):
+                 compression_params=None, update_freq: int = 2, *,
+                 loss_is_mean: Optional[bool] = None,
+                 alpha: Union[float, Callable[[int], float]] = 1., nonfinite: str = 'warn',
+                 full_grad_batches: Union[None, int, Callable[[int], int]] = None,
+                 proximal: Union[None, ProximalOperator, Dict[str, ProximalOperator]] = None,
+                 tol: Optional[float] = None) -> None:
         settings = Settings(
             update_freq=update_freq, loss_is_mean=loss_is_mean, alpha=alpha, nonfinite=nonfinite,
             full_grad_batches=full_grad_batches, proximal=proximal, tol=tol)
@@ -177,17 +187,17 @@ class SVRGModule(Module):
     full_grad_batches = setting('full_grad_batches')
 
     @property
-    def has_converged(self):
+    def has_converged(self) -> bool:
         """Whether training had converged at the latest snapshot, to `tol` or to the precision."""
         return self._svrg.snapshot.has_converged
 
     @property
-    def result(self):
+    def result(self) -> 'Optional[Result]':
         """What the latest snapshot found and, after `fit`, why it ended. None before a snapshot."""
         return self._svrg.training.result
 
     @property
-    def learning_rate(self):
+    def learning_rate(self) -> Optional[float]:
         """Rate of the next step; None before there is an optimizer.
 
         It can be set to a finite number, unless the optimizer has an `lr_scheduler` or servers
@@ -205,7 +215,7 @@ class SVRGModule(Module):
         return module._optimizer.learning_rate if module.optimizer_initialized else None
 
     @learning_rate.setter
-    def learning_rate(self, rate):
+    def learning_rate(self, rate: float) -> None:
         module = self._default_bucket
         rate = checked_number('learning_rate', rate, 'a finite number', math.isfinite)
         if not module.optimizer_initialized:
@@ -216,7 +226,7 @@ class SVRGModule(Module):
         module._optimizer.set_learning_rate(rate)
 
     @property
-    def gradient_norm(self):
+    def gradient_norm(self) -> Optional[float]:
         r"""Largest component of the gradient at the latest snapshot; None before the first.
 
         It is that of the mean objective per row, with the weight decay that the
@@ -238,7 +248,7 @@ class SVRGModule(Module):
         return convergence.gradient_norm(self._svrg, TrainedModule(self._default_bucket))
 
     @property
-    def objective(self):
+    def objective(self) -> Optional[float]:
         """Mean objective per row at the latest snapshot.
 
         It is the mean loss of all rows, plus half the weight decay times the squared weights,
@@ -601,7 +611,7 @@ class SVRGModule(Module):
 
     # Snapshot and full gradient
 
-    def fit(self, train_data, *args, **kwargs):
+    def fit(self, train_data: Any, *args: Any, **kwargs: Any) -> None:
         """Train the module for some epochs, with snapshots.
 
         A snapshot is taken at the beginning of the epochs 0, `update_freq`,
@@ -639,7 +649,7 @@ class SVRGModule(Module):
 
     fit.__signature__ = inspect.signature(Module.fit)
 
-    def update_full_grads(self, train_data):
+    def update_full_grads(self, train_data: Any) -> None:
         r"""Take a snapshot of the weights and compute the full gradient there.
 
         The iterator is reset, read to its end or for `full_grad_batches` batches, and
@@ -707,7 +717,9 @@ class SVRGModule(Module):
 
     # Checkpoints
 
-    def save_checkpoint(self, prefix, epoch, save_optimizer_states=False, remove_amp_cast=True):
+    def save_checkpoint(self, prefix: Union[str, Path], epoch: int,
+                        save_optimizer_states: bool = False,
+                        remove_amp_cast: bool = True) -> None:
         """Save the module with all that is needed to resume the training run.
 
         All of it is in ``prefix-%04d.svrg``, which has no pickles, and is written whole or not at
@@ -734,7 +746,8 @@ class SVRGModule(Module):
         super()._sync_params_from_devices()
 
     @classmethod
-    def load(cls, prefix, epoch, load_optimizer_states=False, update_freq=None, **kwargs):
+    def load(cls, prefix: Union[str, Path], epoch: int, load_optimizer_states: bool = False,
+             update_freq: Optional[int] = None, **kwargs: Any) -> 'SVRGModule':
         """Make a module, not bound yet, from a checkpoint of this class or of plain Module.
 
         If there was an active snapshot when it was saved, it becomes active at `bind`.

@@ -46,17 +46,17 @@ class Result(NamedTuple):
     words: str = ''
 
     @property
-    def has_converged(self):
+    def has_converged(self) -> bool:
         """Whether training has converged: to `tol`, or to the floor of the precision."""
         return self.reason in ('converged', 'at the floor')
 
     @property
-    def ends(self):
+    def ends(self) -> bool:
         """Whether no step from the snapshot can lower the objective."""
         return self.has_converged or self.reason == 'no step' or (
             self.reason == 'not finite' and not self.epochs)
 
-    def __str__(self):
+    def __str__(self) -> str:
         numbers = [('distance %.1e', self.distance), ('gradient %.1e', self.norm),
                    ('objective %g', self.objective), ('%d epochs', self.epochs),
                    ('%d passes', self.passes)]

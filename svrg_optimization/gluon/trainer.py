@@ -2,6 +2,7 @@ r"""SVRGTrainer, Gluon's Trainer with stochastic variance reduced gradients."""
 
 import math
 import reprlib
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, Union
 
 from mxnet import autograd, gluon
 from mxnet.optimizer import Updater
@@ -19,7 +20,7 @@ from ..kvstore.workers import workers_of_trainer
 from ..mxnet_repair.finder import SWITCH
 from ..mxnet_repair.kvstore import open_distributed, raise_updater_error, set_updater
 from ..mxnet_repair.loader import mend_for_users
-from ..proximal import ProximalOperators
+from ..proximal import ProximalOperator, ProximalOperators
 from ..rate import convergence
 from ..rate.svrg_lbfgs import check_rule, with_default_arguments
 from ..svrg_optimizer import _SVRGOptimizer, agreed, check_learning_rate
@@ -32,6 +33,10 @@ from .states import load_state, state
 from .trained_parameters import TrainedParameters
 
 _SAVED_BY = 'SVRGTrainer'
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..core.result import Result
+
 mend_for_users(SWITCH)
 
 
@@ -116,8 +121,12 @@ class SVRGTrainer(gluon.Trainer):
     """
 
     def __init__(self, params, optimizer, optimizer_params=None, kvstore='device',
-                 compression_params=None, update_on_kvstore=None, *, objective, loss_is_mean=None,
-                 batch_axis=0, alpha=1., nonfinite='warn', proximal=None, tol=None):
+                 compression_params=None, update_on_kvstore=None, *,
+                 objective: Callable[..., Any], loss_is_mean: Optional[bool] = None,
+                 batch_axis: Union[int, Sequence[Optional[int]]] = 0,
+                 alpha: Union[float, Callable[[int], float]] = 1., nonfinite: str = 'warn',
+                 proximal: Union[None, ProximalOperator, Dict[str, ProximalOperator]] = None,
+                 tol: Optional[float] = None) -> None:
         if not callable(objective):
             raise TypeError('objective must be a function of a batch that returns its loss, not %r'
                             % (objective,))
@@ -174,13 +183,13 @@ class SVRGTrainer(gluon.Trainer):
     alpha, tol = setting('alpha'), setting('tol')
 
     @property
-    def learning_rate(self):
+    def learning_rate(self) -> float:
         """Learning rate of the optimizer; NaN before `svrg_lbfgs` has one."""
         rule = self._trained.rule
         return super().learning_rate if rule is None or rule.rate is not None else float('nan')
 
     @property
-    def gradient_norm(self):
+    def gradient_norm(self) -> Optional[float]:
         r"""Largest component of the gradient at the latest snapshot; None before the first.
 
         It is that of the mean objective per row, with the weight decay that the
@@ -191,7 +200,7 @@ class SVRGTrainer(gluon.Trainer):
         return convergence.gradient_norm(self._svrg, self._trained)
 
     @property
-    def objective(self):
+    def objective(self) -> Optional[float]:
         """Mean objective per row at the latest snapshot; None before the first.
 
         It is the mean of what `objective` returned for all rows, plus half the weight decay
@@ -200,16 +209,17 @@ class SVRGTrainer(gluon.Trainer):
         return convergence.objective(self._svrg, self._trained)
 
     @property
-    def has_converged(self):
+    def has_converged(self) -> bool:
         """Whether training had converged at the latest snapshot, to `tol` or to the precision."""
         return self._svrg.snapshot.has_converged
 
     @property
-    def result(self):
+    def result(self) -> 'Optional[Result]':
         """What the latest snapshot found and, after `epochs`, why it ended. None before one."""
         return self._svrg.training.result
 
-    def update_full_grads(self, train_data, batches=None, states=()):
+    def update_full_grads(self, train_data: Iterable[Any], batches: Optional[int] = None,
+                          states: Sequence[Any] = ()) -> None:
         r"""Take a snapshot of the weights and compute the full gradient there.
 
         If the pass fails, the previous snapshot stays active. A DataIter is reset
@@ -271,7 +281,8 @@ class SVRGTrainer(gluon.Trainer):
         self._yielded.end_pass()
         a_pass.rewind()
 
-    def epochs(self, train_data, num_epoch, update_freq=2, *, begin_epoch=0, states=()):
+    def epochs(self, train_data: Iterable[Any], num_epoch: int, update_freq: int = 2, *,
+               begin_epoch: int = 0, states: Sequence[Any] = ()) -> Iterator[Iterable[Any]]:
         """Yield the batches of each epoch, as `training_batches` does, and take the snapshots.
 
         ::
@@ -330,7 +341,7 @@ class SVRGTrainer(gluon.Trainer):
                             'each, and not %s' % reprlib.repr(states))
         return states
 
-    def training_batches(self, train_data):
+    def training_batches(self, train_data: Iterable[Any]) -> Iterable[Any]:
         """Return the batches of one epoch, as `backward` takes them.
 
         Parameters
@@ -408,7 +419,7 @@ class SVRGTrainer(gluon.Trainer):
             self._batch_sizes = 0
         return workers
 
-    def backward(self, *inputs):
+    def backward(self, *inputs: Any) -> Any:
         """Compute the objective of a batch and its SVRG gradients.
 
         Without a snapshot, or if `alpha` is the number 0, they are plain gradients.
