@@ -3,6 +3,7 @@
 import contextlib
 import operator
 import reprlib
+import threading
 
 import numpy as np
 from mxnet import autograd, gluon, nd
@@ -20,6 +21,18 @@ _PROBED = 64  # elements of a parameter that tell whether somebody has set it
 _is_fresh = operator.attrgetter('_fresh_grad')
 
 
+class _OfThisThread(list):
+    """Arrays of a parameter in the place of the current ones, which other threads go on to see."""
+
+    def __init__(self, arrays, current):
+        super().__init__(arrays)
+        self._current, self._thread = current, threading.get_ident()
+
+    def __getitem__(self, place):
+        is_here = threading.get_ident() == self._thread
+        return super().__getitem__(place) if is_here else self._current[place]
+
+
 class GluonReference(Reference):
     """Gradients of an objective at the snapshot, whose arrays take the place of the current ones.
 
@@ -33,6 +46,7 @@ class GluonReference(Reference):
         self.unused = []  # parameters that the batch of a step has not used
         self.rows, self.numbers = rows, RandomNumbers()
         self._looked_up, self._trained = [], []  # arrays of all parameters
+        self.never_used = None  # names of parameters that no batch of a pass uses, once known
         self.arrays = {}
         self._blocks = set()  # those of the objective that may be compiled
         self._inputs = []  # of the latest batch that was looked at
@@ -55,6 +69,7 @@ class GluonReference(Reference):
         if not (self._looked_up and all(map(operator.is_, current, self._looked_up))):
             self._looked_up, self.arrays = current, {}
             self._trained = [param for param in self._params if param.grad_req != 'null']
+            self.never_used = None
             self.adds = any(param.grad_req == 'add' for param in self._trained)
             self.current_gradients = {param.name: as_nd(param._grad) for param in self._trained}
         return self._trained
@@ -95,7 +110,7 @@ class GluonReference(Reference):
 
     def load_random_numbers(self, numbers):
         """Go on with random numbers of a file, from weights that no step has made."""
-        self.numbers, self._after_step = numbers, None
+        self.numbers, self._after_step, self.never_used = numbers, None, None
 
     # Steps
 
@@ -113,11 +128,11 @@ class GluonReference(Reference):
     def _probe_values(self):  # one operation for all, as a step cannot wait for more
         return [nd.concat(*views, dim=0) for views in self._probed]
 
-    def set_fresh(self, is_fresh):
+    def set_fresh(self, is_fresh, but=()):
         """Set what MXNet sets when a backward pass writes to the gradient of a value in place."""
         for param in self._trained:
             for value in param._data:
-                value._fresh_grad = is_fresh
+                value._fresh_grad = is_fresh and param.name not in but
 
     def mark(self):
         """Mark the current gradients as those of this step."""
@@ -141,7 +156,8 @@ class GluonReference(Reference):
         self._check_shapes()
         current = {param: (param._data, param._grad) for param in self.arrays}
         try:
-            give(self.arrays)
+            give({param: (_OfThisThread(data, param._data), gradients)
+                  for param, (data, gradients) in self.arrays.items()})
             yield
         finally:
             try:
@@ -233,7 +249,8 @@ class GluonReference(Reference):
         with self._in_place(), self._looking(
                 model._svrg.warn_once, finds_inputs) if is_first or finds_inputs else (
                     contextlib.nullcontext()):
-            outputs, losses, _ = self._run(with_states(batch, a_pass.states))
+            outputs, losses, unused = self._run(with_states(batch, a_pass.states))
+        self.never_used = {*unused} if self.never_used is None else self.never_used & {*unused}
         if is_first and a_pass.is_repeated and draws:
             self.numbers.find_out(self._trained[0].list_ctx()[0])
         if any(a_pass.states):

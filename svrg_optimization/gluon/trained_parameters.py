@@ -25,7 +25,8 @@ class TrainedParameters(TrainedModel):
         return MeanGradient(lambda full_gradient: self.rounded_like_a_step(
                                 [scale / full_gradient.batch_size])[0],
                             {param.name: param.lr_mult for param in updated},
-                            {param.name: decays[param] for param in updated},
+                            {param.name: 0. if param.name in trainer._never_used else decays[param]
+                             for param in updated},
                             trainer._optimizer, trainer._proximal.by_name)
 
     def go_to(self, weights):

@@ -388,6 +388,11 @@ class SVRGTrainer(gluon.Trainer):
         return self._amp_original_scale / self._scale if hasattr(self, '_amp_loss_scaler') else 1
 
     @property
+    def _never_used(self):
+        """Names of parameters that no batch uses: Trainer leaves them. Workers may see others."""
+        return set() if self._distributed else self._reference.never_used or set()
+
+    @property
     def _devices(self):
         return self._params[0].list_ctx()
 
@@ -536,7 +541,7 @@ class SVRGTrainer(gluon.Trainer):
                                  'ignore_stale_grad=True of step takes 0 for its gradient'
                                  % ', '.join(reference.unused))
             self._warn_of_batch_size(batch_size, summed * self._num_workers)
-            reference.set_fresh(True)  # which Trainer demands
+            reference.set_fresh(True, but=self._never_used & {*reference.unused})
             self._summed = None
         if rule is not None and svrg.step.stage == READY:
             rule.precondition(self._trained, svrg, reference.current_gradients,

@@ -1,5 +1,7 @@
 """SVRGTrainer: Gluon's Trainer with SVRG gradients, compared with float64."""
 
+import threading
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -395,3 +397,50 @@ def test_dicts_with_batches_of_several_tasks_train_exactly(contexts):
     trainer.backward(batch)
     with pytest.raises(ValueError, match='leave out head._weight: .* ignore_stale_grad=True of st'):
         trainer.step(10)
+
+
+@pytest.mark.parametrize('optimizer', ['sgd', 'svrg_lbfgs'])
+def test_a_layer_that_no_batch_uses_stays(optimizer):
+    """As with Trainer; another one, that some batches use, decays."""
+    layers = {name: gluon.nn.Dense(1, in_units=4, prefix=name) for name in ('used', 'rare', 'not')}
+    params = gluon.ParameterDict()
+    for layer in layers.values():
+        layer.initialize(mx.init.One())
+        params.update(layer.collect_params())
+
+    def objective(data, label):
+        outputs = layers['used'](data)
+        return gluon.loss.L2Loss()(outputs + layers['rare'](data) if len(data) > 4 else outputs,
+                                   label)
+
+    rows = np.random.RandomState(0).normal(size=(10, 5))
+    data = [[as_blocks_take(part[:, :4]), as_blocks_take(part[:, 4])] for part in (
+        rows[:6], rows[6:])]
+    trainer = SVRGTrainer(params, optimizer, {'wd': 0.1}, objective=objective)
+    for batches in trainer.epochs(data, 4):
+        for batch in batches:
+            trainer.backward(*batch)
+            trainer.step(len(batch[0]), ignore_stale_grad=True)
+    for name, layer in layers.items():
+        assert (layer.weight.data().asnumpy() == 1).all() == (name == 'not')
+
+
+@pytest.mark.parametrize('hybridized', [False, True])
+def test_another_thread_sees_the_current_weights(hybridized):
+    problem, seen = Blocks('linear'), []
+    net, loss = problem.net(hybridized={} if hybridized else None), problem.loss()
+    ones = as_blocks_take(np.ones((1, 4)))
+
+    def objective(data, label):
+        thread = threading.Thread(target=lambda: seen.append(net(ones).asnumpy()))
+        thread.start()
+        thread.join()
+        return loss(net(data), label)
+
+    trainer = problem.trainer(net, objective=objective)
+    for _ in range(2):
+        train(trainer, problem.loader(), 1)
+        expected = net(ones).asnumpy()
+        seen.clear()
+        trainer.backward(*next(iter(problem.loader())))
+        np.testing.assert_array_equal(seen, [expected] * 2)
