@@ -278,7 +278,7 @@ class SVRGTrainer(gluon.Trainer):
         if self._reference.weights_were_set():
             self._svrg.forget_history(trained)
         convergence.take(self._svrg, trained, a_pass, self._agreeing_workers(takes_snapshot=True))
-        self._yielded.end_pass()
+        self._yielded.end_pass(train_data)
         a_pass.rewind()
 
     def epochs(self, train_data: Iterable[Any], num_epoch: int, update_freq: int = 2, *,
@@ -485,7 +485,8 @@ class SVRGTrainer(gluon.Trainer):
             loss that is a mean, the number of devices.
         ignore_stale_grad : bool
             Whether a batch may use only some parameters. The gradients of the others are
-            then 0, and their steps are SVRG's too. Without a snapshot it is as in Trainer.
+            then 0, and their steps are SVRG's too; what no batch uses stays. Without a snapshot it
+            is as in Trainer.
 
         Raises
         ------

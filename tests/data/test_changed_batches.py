@@ -25,7 +25,8 @@ CHANGES = {'smoothing': (lambda data, label: (data, label * 0.8 + 0.1), True),
 @pytest.mark.parametrize('front_end, shuffle, ahead', [
     ('module', False, False), ('module', True, False), ('module', True, True),
     ('sampled', True, False),
-    ('gluon', True, False), ('gluon', True, True), ('two devices', False, False)])
+    ('gluon', True, False), ('gluon', True, True), ('two devices', False, False),
+    ('loader', True, False), ('iterator', False, False)])
 def test_batches_that_are_changed_within_the_loop_are_told_once(front_end, shuffle, ahead, change,
                                                                 is_told):
     problem = Blocks('linear_regression', rows=37)
@@ -56,8 +57,12 @@ def test_batches_that_are_changed_within_the_loop_are_told_once(front_end, shuff
         else:
             contexts = [mx.cpu(0), mx.cpu(1)] if 'two' in front_end else [mx.cpu()]
             trainer = problem.trainer(problem.net(contexts), settings={'learning_rate': 0.1})
-            for batches in trainer.epochs(problem.loader(shuffle=shuffle), 3, 1):
-                for data, label in order(batches):
+            train_data = problem.iterator() if front_end == 'iterator' else (
+                problem.loader(shuffle=shuffle))
+            for batches in trainer.epochs(train_data, 3, 1):
+                if front_end == 'iterator':
+                    batches = ((*batch.data, *batch.label) for batch in train_data if not batch.pad)
+                for data, label in order(train_data if front_end == 'loader' else batches):
                     if len(contexts) == 1:
                         data, label = change(data, label)
                     else:
