@@ -561,6 +561,10 @@ class SVRGTrainer(gluon.Trainer):
                 'steps lead to another optimum. It must be step(%d) for this batch'
                 % (given, summed, what, workers, summed), 'batch_size')
 
+    def __getstate__(self):
+        raise TypeError('an SVRGTrainer cannot be copied or pickled: save_states and load_states '
+                        'move its states to another one')
+
     def save_states(self, fname):
         """Save the optimizer's states and numbers, and the snapshot, without pickles.
 

@@ -1,5 +1,8 @@
 """What both front ends have, by the same tests against float64."""
 
+import copy
+import pickle
+
 import mxnet as mx
 import pytest
 
@@ -50,6 +53,13 @@ def test_a_snapshot_is_due_for_other_data(front_end, data_of):
     for epoch in (3, 4, 5):  # an object that is freed may have the address of the one before
         train_an_epoch(trains, data_of(), epoch)
         assert snapshot.num_taken == epoch - 1
+
+
+@both
+@pytest.mark.parametrize('copied', [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_trains_is_not_copied(front_end, copied):
+    with pytest.raises(TypeError, match='cannot be copied or pickled: save_.* and '):
+        copied(front_end(PROBLEM).trains)
 
 
 def test_who_has_no_tol_is_not_told_of_convergence():

@@ -1,8 +1,5 @@
 """Bad input: the error says what is wrong and what is allowed, and nothing has changed."""
 
-import copy
-import pickle
-
 import mxnet as mx
 import numpy as np
 import pytest
@@ -305,10 +302,6 @@ ROWS = {
                       AssertionError, 'score needs a module'),
     'parameters unbound': (on(unbound, lambda module, _: module.get_params()), AssertionError,
                            'get_params needs a module'),
-    'deepcopy': (lambda module, _: copy.deepcopy(module), TypeError,
-                 'save_checkpoint.* and SVRGModule.load'),
-    'pickle': (lambda module, _: pickle.dumps(module), TypeError,
-               'save_checkpoint.* and SVRGModule.load'),
     'other numbers of rows': (
         lambda _, problem: problem.module().fit(mx.io.NDArrayIter(
             np.ones((200, 4)), np.ones(150), 10, label_name='label'), num_epoch=1), ValueError,
