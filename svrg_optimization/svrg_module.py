@@ -481,7 +481,8 @@ class SVRGModule(Module):
 
         A batch of another size is accepted; the full gradient is scaled to it.
         """
-        self._check_has_parameters('forward')
+        if not (self.binded and self.params_initialized):
+            self._check_has_parameters('forward')
         reference = self._svrg.reference
         is_training = self.for_training if is_train is None else is_train
         batch_size = reference.batch_size
@@ -547,7 +548,8 @@ class SVRGModule(Module):
         RuntimeError
             If there was no `forward` before it.
         """
-        self._check_has_parameters('backward')
+        if not (self.binded and self.params_initialized):
+            self._check_has_parameters('backward')
         svrg, step = self._svrg, self._svrg.step
         if not step.stage:
             raise RuntimeError('backward needs a forward before it')
@@ -580,7 +582,8 @@ class SVRGModule(Module):
             Once if there is no snapshot, `alpha` has not been 0, and `backward` got no
             `out_grads`.
         """
-        self._check_has_parameters('update', and_optimizer=True)
+        if not (self.binded and self.optimizer_initialized):
+            self._check_has_parameters('update', and_optimizer=True)
         if self._svrg.step.stage in (COMPUTED, CORRECTING):  # an error has stopped backward
             self._update_svrg_gradients()
         rule = getattr(self._optimizer, 'lr_scheduler', None)
