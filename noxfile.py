@@ -26,9 +26,9 @@ VERSIONS += [('3.8', '1.8.0.post0', '<1.24'), ('3.8', '1.8.0.post0', ''),
              ('3.12', '1.8.0.post0', '==1.26.4')]
 NEEDED_BY_MXNET = ['requests<3', 'graphviz<0.9']
 QUIET = {'MXNET_SUBGRAPH_VERBOSE': '0', 'PYTHONPATH': None}
-NEEDED_BY_TESTS = ['tests', 'docs', 'examples', 'README.md', 'CONTRIBUTING.md', 'LICENSE',
-                   'CITATION.cff', 'SECURITY.md', 'Makefile', 'constraints.txt', 'pyproject.toml',
-                   'setup.py']
+NEEDED_BY_TESTS = ['tests', 'docs', 'examples', 'README.md', 'CHANGELOG.md', 'CONTRIBUTING.md',
+                   'LICENSE', 'CITATION.cff', 'SECURITY.md', 'Makefile', 'constraints.txt',
+                   'pyproject.toml', 'setup.py']
 
 
 @nox.session

@@ -66,7 +66,7 @@ setup(
               'optimization', 'convex optimization', 'Gluon'],
     url=URL or None,
     project_urls={name: at_url(path) for name, path in (
-        ('Documentation', 'docs/index.md'), ('Changelog', 'docs/changelog.md'))} if URL else {},
+        ('Documentation', 'docs/index.md'), ('Changelog', 'CHANGELOG.md'))} if URL else {},
     package_data={'svrg_optimization': ['py.typed']},
     packages=find_packages(include=['svrg_optimization', 'svrg_optimization.*']),
     # With it an editable installation is a folder on sys.path. Without it setuptools installs a

@@ -16,8 +16,8 @@ extensions = ['sphinx.ext.autodoc', 'sphinx-mathjax-offline', 'sphinx_copybutton
               'myst_nb']
 root_doc = 'docs/index'
 # The tables of docs/benchmarks that matter are on the pages.
-include_patterns = ['docs/*.md', 'examples/README.md', 'examples/*.ipynb', 'CONTRIBUTING.md',
-                    'SECURITY.md']
+include_patterns = ['docs/*.md', 'examples/README.md', 'examples/*.ipynb', 'CHANGELOG.md',
+                    'CONTRIBUTING.md', 'SECURITY.md']
 
 html_theme = 'furo'
 html_static_path = ['_static']

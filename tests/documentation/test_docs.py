@@ -18,7 +18,8 @@ from svrg_optimization import (
 )
 
 PAGES = [ROOT / 'README.md', *sorted(DOCS.glob('*.md'))]
-OTHERS = [ROOT / 'CONTRIBUTING.md', ROOT / 'SECURITY.md', ROOT / 'examples' / 'README.md']
+OTHERS = [ROOT / name for name in ('CHANGELOG.md', 'CONTRIBUTING.md', 'SECURITY.md',
+                                  'examples/README.md')]
 FENCE = re.compile(r'^```.*?^```', re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r'^```python\n(.*?)^```(?:\n\n```text\n(.*?)^```)?', re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r'-?\d+\.?\d*(?:e[+-]\d+)?')
@@ -104,7 +105,7 @@ def test_every_page_is_in_a_table_of_contents():
     names = [line for entry in entries for line in entry.splitlines()
              if line and not line.startswith(':')]
     outside = {name for name in names if name.startswith('../')}
-    assert outside == {'../CONTRIBUTING', '../SECURITY', '../examples/README',
+    assert outside == {'../CHANGELOG', '../CONTRIBUTING', '../SECURITY', '../examples/README',
                        '../examples/svrg_vs_sgd'}
     own = [name for name in names if name not in outside]
     assert sorted([*own, 'index']) == sorted(page.stem for page in DOCS.glob('*.md'))

@@ -92,7 +92,7 @@ def test_without_a_url_there_are_none(metadata):
 
 
 def test_the_changelog_and_the_citation_have_the_version():
-    for name, pattern in (('docs/changelog.md', r'^## (\S+)'),
+    for name, pattern in (('CHANGELOG.md', r'^## (\S+)'),
                           ('CITATION.cff', r'^version: (.+)$')):
         text = (ROOT / name).read_text(encoding='utf-8')
         assert re.search(pattern, text, re.MULTILINE).group(1) == __version__, name
