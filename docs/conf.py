@@ -14,6 +14,7 @@ html_title = '%s %s' % (project, version)
 
 extensions = ['sphinx.ext.autodoc', 'sphinx-mathjax-offline', 'sphinx_copybutton', 'numpydoc',
               'myst_nb']
+autodoc_typehints = 'none'  # the text of a docstring says what is allowed
 root_doc = 'docs/index'
 # The tables of docs/benchmarks that matter are on the pages.
 include_patterns = ['docs/*.md', 'examples/README.md', 'examples/*.ipynb', 'CHANGELOG.md',
