@@ -93,7 +93,7 @@ def train(problem, method, rate, args):
     def record(epoch, symbol, arg_params, aux_params):
         taken = epoch + 1
         if is_svrg:  # steps compute two gradients, and each snapshot and jump one more
-            taken += epoch + 1 + module.result.passes - module.result.epochs
+            taken = module.result.passes + 2 * (epoch + 1 - module.result.epochs)
         if taken <= args.passes:
             passes.append(taken)
             excesses.append(problem.suboptimality(arg_params['fc_weight'].asnumpy(),

@@ -43,11 +43,12 @@ from .proximal import ProximalOperator, ProximalOperators, weights_of
 from .rate import convergence
 from .rate.snapshot_rule import SnapshotRule
 from .rate.svrg_lbfgs import check_rule, rule_of, with_default_arguments
+from .rate.training import Training
 from .svrg_optimizer import class_name_and_arguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .core.result import Result
+    from .rate.result import Result
 
 mend_for_users(SWITCH)
 _DEFAULTS = 'sgd', (('learning_rate', 0.01),)  # of Module.init_optimizer and of fit
@@ -159,14 +160,15 @@ class SVRGModule(Module):
     def __init__(self, symbol, data_names=('data',), label_names=('softmax_label',),
                  logger=logging, context=mx.cpu(), work_load_list=None,
                  fixed_param_names=None, state_names=None, group2ctxs=None,
-                 compression_params=None, update_freq: int = 2, *,
+                 compression_params=None, update_freq: Optional[int] = None, *,
                  loss_is_mean: Optional[bool] = None,
                  alpha: Union[float, Callable[[int], float]] = 1., nonfinite: str = 'warn',
                  full_grad_batches: Union[None, int, Callable[[int], int]] = None,
                  proximal: Union[None, ProximalOperator, Dict[str, ProximalOperator]] = None,
                  tol: Optional[float] = None) -> None:
         settings = Settings(
-            update_freq=update_freq, loss_is_mean=loss_is_mean, alpha=alpha, nonfinite=nonfinite,
+            update_freq=2 if update_freq is None else update_freq, loss_is_mean=loss_is_mean,
+            alpha=alpha, nonfinite=nonfinite,
             full_grad_batches=full_grad_batches, proximal=proximal, tol=tol)
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
@@ -174,7 +176,8 @@ class SVRGModule(Module):
             settings.proximal, self._trainable, weights_of(symbol, self._trainable))
         graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
         warn_once = WarnOnce()
-        self._svrg = SVRG(ModuleReference(self, graph, warn_once, settings), settings, warn_once)
+        self._svrg = SVRG(ModuleReference(self, graph, warn_once, settings), settings, warn_once,
+                          Training())
         self._ctx_len = len(self._context)  # for code written for mxnet.contrib
         self._keys = KVStoreKeys(self._param_names, self._trainable)
         self._waiting = {}  # parts of a checkpoint, for bind and init_optimizer
@@ -189,12 +192,12 @@ class SVRGModule(Module):
     @property
     def has_converged(self) -> bool:
         """Whether training had converged at the latest snapshot, to `tol` or to the precision."""
-        return self._svrg.snapshot.has_converged
+        return self._svrg.training.has_converged(self._snapshot)
 
     @property
     def result(self) -> 'Optional[Result]':
         """What the latest snapshot found and, after `fit`, why it ended. None before a snapshot."""
-        return self._svrg.training.result
+        return convergence.result(self._svrg, TrainedModule(self._default_bucket))
 
     @property
     def learning_rate(self) -> Optional[float]:
@@ -368,7 +371,7 @@ class SVRGModule(Module):
             super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
         finally:
             self._keeps_snapshot = False
-        self._svrg.forget_history(TrainedModule(self))
+        self._svrg.training.forget(TrainedModule(self))
 
     # Optimizer
 
@@ -704,7 +707,11 @@ class SVRGModule(Module):
             self._yielded.end_pass()
         a_pass.rewind = rewind_for_pass(train_data, is_rewound=True)
         synchronize(self)
-        convergence.take(svrg, trained, a_pass, workers_of(self, train_data is of_fit))
+        workers = workers_of(self, train_data is of_fit)
+        if svrg.settings.tol is None and trained.rule is None:
+            svrg.take_snapshot(self, a_pass, workers)
+        else:
+            convergence.take(svrg, trained, a_pass, workers)
         self._loop.end_pass(train_data, svrg.snapshot.num_update, train_data is not of_fit)
 
     # These two are kept for code written for mxnet.contrib: a pass does not call them.

@@ -134,7 +134,7 @@ def gradient_passes(trained, epochs):
 
     Each snapshot, jump and check computes one more.
     """
-    return 2 * epochs + trained.result.passes - trained.result.epochs
+    return trained.result.passes + 2 * (epochs - trained.result.epochs)
 
 
 def arguments(script, passes, **options):

@@ -11,7 +11,7 @@
 on. Gradients and weights are dicts of parameter name to a list of NDArrays, one per
 device. This is the loop of a front end whose gradients are sums over rows::
 
-    svrg = SVRG(reference, Settings(tol=1e-6), WarnOnce())
+    svrg = SVRG(reference, Settings(tol=1e-6), WarnOnce(), Training())
     run = Run(svrg, trained, logging, rows,
               lambda: convergence.take(svrg, trained, BatchesOfPass(rows), Workers()))
     for epoch in range(epochs):

@@ -1,10 +1,8 @@
 """The snapshot: its full gradient, and when it was taken."""
 
 import contextlib
-import math
 
-_STATE = ('num_update', 'num_taken', 'taken_at', 'is_stale', 'has_converged', 'curvature',
-          'distance', 'num_stays')
+_STATE = 'num_update', 'num_taken', 'taken_at', 'is_stale'
 
 
 class Snapshot:
@@ -23,16 +21,6 @@ class Snapshot:
         Whether there is a finished full gradient for the weights of the snapshot.
     is_stale : bool
         Whether an update with α = 0 was made since it was taken, or training has other data.
-    has_converged : bool
-        Whether it was found to be within `tol` of the optimum, or at the floor of the precision.
-    curvature : float
-        Change of the gradient over the move of the weights, between the last two snapshots that
-        differ; 0 before it is known. An optimizer with a rule does not need it.
-    distance : float
-        Smallest distance from the optimum so far, relative to the weights; infinite if none is
-        known.
-    num_stays : int
-        How many of the latest snapshots in a row have not come closer than half of it.
     num_update : int
         Number of updates by all modules that share the snapshot.
     num_taken : int
@@ -42,11 +30,10 @@ class Snapshot:
     def __init__(self):
         self.full_gradient = None
         self.taken_at = self.num_update = self.num_taken = 0
-        self.is_active = self.is_stale = self.has_converged = False
-        self.curvature, self.distance, self.num_stays = 0., math.inf, 0
+        self.is_active = self.is_stale = False
 
     def state(self):
-        """Return the counts and what is known of the snapshot, for a file."""
+        """Return the counts, for a file."""
         return {name: getattr(self, name) for name in _STATE}
 
     def load_state(self, state, full_gradient):
@@ -62,7 +49,7 @@ class Snapshot:
         vars(self).update({
             'full_gradient': full_gradient,
             'taken_at': self.num_update if taken_at is None else taken_at,
-            'is_stale': False, 'has_converged': False,
+            'is_stale': False,
             'is_active': full_gradient is not None, **resumed})
 
     @contextlib.contextmanager

@@ -21,17 +21,15 @@ Predictive Variance Reduction", NIPS 2013, Figure 1. With α: Y. Yin, Z. Xu,
 Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes SVRG Effective", ICLR 2025.
 """
 
-import contextlib
 import dataclasses
 from typing import Any, Optional
 
 import numpy as np
 
-from .arrays import dense, distance, shifted
+from .arrays import dense, distance
 from .correction import correct_batch
 from .front_end import joined_count
 from .full_gradient import BatchGradient, FullGradient
-from .result import Training
 from .snapshot import Snapshot
 
 NOT_BEGUN, BEGUN, COMPUTED, CORRECTING, READY = '', 'begun', 'computed', 'correcting', 'ready'
@@ -44,14 +42,14 @@ class SVRG:
 
     The `model` is an argument of the methods, which only pass it on
     to `reference`. As an attribute it would make a cycle of references, and the memory of both
-    would be freed late.
+    would be freed late. `training` is what rate/ knows of the training, with `state` and
+    `load_state`.
     """
 
-    def __init__(self, reference, settings, warn_once):
+    def __init__(self, reference, settings, warn_once, training):
         self.reference, self.settings, self.warn_once = reference, settings, warn_once
-        self.snapshot = Snapshot()
-        self.step, self.training = Step(stage=NOT_BEGUN), Training()
-        self._keeps_comparison = self._draws_are_checked = False
+        self.snapshot, self.step, self.training = Snapshot(), Step(stage=NOT_BEGUN), training
+        self._draws_are_checked = False
 
     # A snapshot
 
@@ -64,13 +62,13 @@ class SVRG:
         before = reference.copy_of_values() if self.snapshot.is_active else {}
         with self.snapshot.being_replaced(lambda: reference.set_values(before)):
             reference.copy_from(model)                                                  # w̃ ← w
-            total = self._sum(a_pass.batches(reference.batches_at_once), model, a_pass, workers)
+            batches = a_pass.batches(reference.batches_at_once)
+            total = self.sum_of_gradients(model, batches, a_pass, workers)
             mu = total.mean()                                         # μ ← (B/n) Σ ∇f_j(w̃)
             self._check_full_gradient(mu, a_pass, may_be_undone)
             reference.copy_auxiliary_states_of(model)
             self.snapshot.replace(mu)
         self.snapshot.num_taken += 1
-        self.training.rows_of_passes.add(mu.rows)
 
     def _check_full_gradient(self, mu, a_pass, may_be_undone):
         """Raise an error or warn if there is no full gradient, or it is not finite."""
@@ -106,32 +104,7 @@ class SVRG:
                     counts[name] = counts.get(name, 0) + bad
         return counts
 
-    @contextlib.contextmanager
-    def nearby(self, trained, a_pass, workers, metric):
-        """Yield a function of batches and a move: the Point that they find at w̃ plus the move.
-
-        The move is a vector of the variables of the Metric, none by default. By default the
-        batches are all of the pass. For batches that are all padding None is returned.
-        """
-        snapshot, before = self.snapshot, self.reference.copy_of_values()
-        weights, mean_gradient = self.reference.weights(), trained.mean_gradient()
-
-        def point_of(batches=None, move=None):
-            for name, by in ({} if move is None else metric.arrays(metric.push(move))).items():
-                for weight in weights[name]:
-                    shifted(weight, by).copyto(weight)
-            if batches is None:
-                batches = a_pass.batches(self.reference.batches_at_once)
-            full_gradient = self._sum(batches, trained.model, a_pass, workers).mean()
-            point = full_gradient and mean_gradient.point(metric, full_gradient, weights)
-            self.reference.set_values(before)
-            return point
-
-        with snapshot.being_replaced(lambda: self.reference.set_values(before)):
-            yield point_of
-            snapshot.replace(snapshot.full_gradient, snapshot.taken_at)
-
-    def _sum(self, batches, model, a_pass, workers):
+    def sum_of_gradients(self, model, batches, a_pass, workers):
         """Return the Sum of the gradients of batches, over all workers."""
         total = self.reference.new_sum()
         self.reference.begin_pass()
@@ -146,20 +119,6 @@ class SVRG:
         total.wait()
         workers.sum(total)
         return total
-
-    def forget_history(self, trained):
-        """Let the rule forget earlier snapshots, which say nothing of weights that users set."""
-        if not self._keeps_comparison and trained.rule is not None:
-            trained.rule.forget_history()
-
-    @contextlib.contextmanager
-    def keeping_comparison(self):
-        """Keep the history of the rule while the block sets the weights to their present values."""
-        self._keeps_comparison = True
-        try:
-            yield
-        finally:
-            self._keeps_comparison = False
 
     def drop_snapshot(self):
         """Deactivate the snapshot. Steps are plain steps until the next one."""
@@ -179,7 +138,7 @@ class SVRG:
     def state(self):
         """Return what a file has: the counts, and the snapshot if there is one."""
         snapshot = self.snapshot
-        return {**snapshot.state(),
+        return {**snapshot.state(), 'training': self.training.state(),
                 'values': self.reference.state() if snapshot.is_active else None,
                 'full_gradient': snapshot.full_gradient.state() if snapshot.is_active else None}
 
@@ -191,6 +150,7 @@ class SVRG:
             full_gradient.load_state(state['full_gradient'])
             self.reference.load_state(state['values'])
         self.snapshot.load_state(state, full_gradient)
+        self.training.load_state(state['training'])
 
     # A step
 

@@ -23,6 +23,7 @@ from ..mxnet_repair.loader import mend_for_users
 from ..proximal import ProximalOperator, ProximalOperators
 from ..rate import convergence
 from ..rate.svrg_lbfgs import check_rule, with_default_arguments
+from ..rate.training import Training
 from ..svrg_optimizer import _SVRGOptimizer, agreed, check_learning_rate
 from .batches import GluonPass, arrays_of, by_value, with_states
 from .epochs import epochs
@@ -35,7 +36,7 @@ from .trained_parameters import TrainedParameters
 _SAVED_BY = 'SVRGTrainer'
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..core.result import Result
+    from ..rate.result import Result
 
 mend_for_users(SWITCH)
 
@@ -173,7 +174,7 @@ class SVRGTrainer(gluon.Trainer):
         if is_distributed(kvstore) or not (settings.proximal is None and rule is None):
             self._kvstore_params['update_on_kvstore'] = False
         self._reference = GluonReference(self._params, objective, rows)
-        self._svrg = SVRG(self._reference, settings, WarnOnce())
+        self._svrg = SVRG(self._reference, settings, WarnOnce(), Training())
         self._loop = {}  # numbers of the latest `epochs`, which workers compare
         self._batch_sizes = 0  # of the steps since the workers agreed last
         self._summed = None  # rows whose SVRG gradients `step` is to find
@@ -211,12 +212,12 @@ class SVRGTrainer(gluon.Trainer):
     @property
     def has_converged(self) -> bool:
         """Whether training had converged at the latest snapshot, to `tol` or to the precision."""
-        return self._svrg.snapshot.has_converged
+        return self._svrg.training.has_converged(self._svrg.snapshot)
 
     @property
     def result(self) -> 'Optional[Result]':
         """What the latest snapshot found and, after `epochs`, why it ended. None before one."""
-        return self._svrg.training.result
+        return convergence.result(self._svrg, self._trained)
 
     def update_full_grads(self, train_data: Iterable[Any], batches: Optional[int] = None,
                           states: Sequence[Any] = ()) -> None:
@@ -276,8 +277,12 @@ class SVRGTrainer(gluon.Trainer):
         self._init_all()
         self._reference.check_axes(a_pass, self._svrg.warn_once)
         if self._reference.weights_were_set():
-            self._svrg.forget_history(trained)
-        convergence.take(self._svrg, trained, a_pass, self._agreeing_workers(takes_snapshot=True))
+            self._svrg.training.forget(trained)
+        workers = self._agreeing_workers(takes_snapshot=True)
+        if self._svrg.settings.tol is None and trained.rule is None:
+            self._svrg.take_snapshot(self, a_pass, workers)
+        else:
+            convergence.take(self._svrg, trained, a_pass, workers)
         self._yielded.end_pass(train_data)
         a_pass.rewind()
 
@@ -380,7 +385,7 @@ class SVRGTrainer(gluon.Trainer):
             self._svrg.warn_once('the snapshot is dropped, since parameters have got other arrays '
                                  '(cast, reset_ctx, grad_req)')
             self._svrg.snapshot.replace(None)
-            self._svrg.forget_history(self._trained)
+            self._svrg.training.forget(self._trained)
 
     @property
     def _loss_scale(self):

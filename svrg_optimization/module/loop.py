@@ -76,8 +76,11 @@ def _train_epochs(module, given, data):
             module.logger.info('Epoch[%d] Train-%s=%f', epoch, name, value)
         module.logger.info('Epoch[%d] Time cost=%.3f', epoch, time.time() - tic)
         given.arg_params, given.aux_params = module.get_params()
-        with svrg.keeping_comparison():
+        svrg.training.keeps_history = True
+        try:
             module.set_params(given.arg_params, given.aux_params)  # the same on all devices
+        finally:
+            svrg.training.keeps_history = False
         _call(given.epoch_end_callback, epoch, module.symbol, given.arg_params, given.aux_params)
         if given.eval_data is not None:
             for name, value in module.score(
@@ -158,7 +161,8 @@ class _Data:
             module.update_full_grads(data)
         finally:
             default._pass_of_fit = None, False
-        if svrg.training.result is not None and svrg.training.result.reason == 'rolled back':
+        result = svrg.training.result(svrg.snapshot)
+        if result is not None and result.reason == 'rolled back':
             executor_group.mark_host_copies_stale(module)
 
     def rewind(self):

@@ -58,14 +58,6 @@ class Composite(Regime):
                else np.full(self.metric.size, math.nan))
         return self.metric.whiten(end - point.weights), end
 
-    def residual(self, point):
-        """Return the length of a proximal step, in the metric D, which vanishes at the optimum."""
-        metric, gamma = self.metric, self.pairs.gamma or 1.
-        step = gamma / self._diagonal(metric)
-        moved = point.weights - self._proximal_step(
-            metric, point.weights - step * point.gradient, step)
-        return float(np.linalg.norm(moved / np.sqrt(step)))
-
     def _minimum(self, point):
         # About the means of the columns the biases are variables of their own, which the
         # operators leave alone.

@@ -1,32 +1,36 @@
-"""Convergence: what a snapshot has found, and how far the optimum is."""
+r"""Convergence: what a snapshot finds, by three rules.
+
+1. *Distance.* With the inverse H of the Hessian, as the secant pairs have it, and the mean gradient
+   g, the optimum is at most :math:`\|H g\| / \theta` away, in the outputs.
+2. *Confirmation.* :math:`\theta` is the smallest curvature of the objective beside that of H.
+   It is measured by gradients near the snapshot (`confirmation.py`); before that it is taken to
+   be what it was, and 1 at first.
+3. *Floor.* The weights are known to their precision :math:`\epsilon`, and g to that of the
+   gradient of a batch, :math:`\|H g\|` to :math:`\epsilon \gamma \|g_{batch}\|`.
+
+Training has converged where the distance is at most `tol` times the spread of the outputs, and is
+at the floor where it is at most what the outputs move by at the precision.
+"""
 
 import math
 
 import numpy as np
 
-from ..core.arrays import dense, precision_of
-from ..core.result import Result
+from ..core.arrays import precision_of
 from ..data.iterators import leaves_out_other_rows
-from .confirmation import Confirmation
-from .metric import Metric
-from .rollback import PreviousSnapshot
+from .confirmation import flattest
+from .probe import near_snapshot
+from .result import REASONS, Result
 
-# Distances that are rounding, times what the outputs move by if each weight moves by its precision:
-# where one snapshot has got no closer, where several or many have not, and where no step moves a
-# weight. _ASKED: how many have not when another pass is asked for its gradient.
-_FLOOR, _FLOOR_OF_SEVERAL, _FLOOR_OF_MANY, _FLOOR_OF_NO_STEP = 0.5, 1., 2., 10.
-_SEVERAL, _MANY, _ASKED = 3, 6, (3, 6, 9, 12)
-_CLOSE = 0.5  # the part of tol from which on it is said at first: H shows some directions late
-_SHORT = 0.01  # relative to the outputs
-# Beside the first one, a loss that has vanished; and slopes along the outputs beside what is left.
-_VANISHED, _FLATTEST_TAIL, _STEEPEST_TAIL = 1e-2, 0.3, 100
+_USELESS = 0.01  # relative to the outputs: rounding that is no floor
+_FLAT = 10  # times what rounding of gradients moves the outputs by: more is no floor
 
 
 def take(svrg, trained, a_pass, workers):
-    """Take a snapshot; if the optimizer has a rule, let it set the rate.
+    """Take a snapshot, learn from it, and tell whether training has converged.
 
-    If the objective is above that of the snapshot before, a rule may go back to that one
-    instead, with a smaller rate.
+    With 'svrg_lbfgs' the rate is set, and jumps are made. If the objective is above that of the
+    snapshot before, training then goes back to that one, with a smaller rate.
 
     Parameters
     ----------
@@ -36,177 +40,105 @@ def take(svrg, trained, a_pass, workers):
         The model.
     a_pass, workers
         As in ``SVRG.take_snapshot``.
-
-    Returns
-    -------
-    Result
     """
     with np.errstate(all='ignore'):  # numbers that are not finite are told in words
-        return _take(svrg, trained, a_pass, workers)
+        training, has_rule = svrg.training, trained.rule is not None
+        rule, stays = training.rule_of(trained), training.has_converged(svrg.snapshot)
+        is_undone = rule.take_snapshot(svrg, trained, a_pass, workers)
+        while True:
+            distance, word = _found(svrg, trained, rule, a_pass, workers)
+            if word or stays or not has_rule or not rule.jump(
+                    svrg, trained, a_pass, workers):
+                break
+        training.is_resumed = False
+        training.rows_differ |= rule.rows_differ or leaves_out_other_rows(a_pass.train_data)
+        _record(svrg, trained, word or ('no step' if rule.is_stuck else 'rolled back' if is_undone
+                                        else None), distance)
 
 
-def _take(svrg, trained, a_pass, workers):
-    rule, snapshot, training, tol = trained.rule, svrg.snapshot, svrg.training, svrg.settings.tol
-    rolled_back, training.is_stuck = False, False
-    if rule is None:
-        before = PreviousSnapshot(svrg) if tol and snapshot.is_active else None
-        svrg.take_snapshot(trained.model, a_pass, workers)
-        if before is not None:
-            learn_curvature(svrg, trained.mean_gradient(), before)
-    else:
-        rolled_back = rule.take_snapshot(svrg, trained, a_pass, workers)
-    norm, far, reason = gradient_norm(svrg, trained), math.inf, None
+def _found(svrg, trained, rule, a_pass, workers):
+    """Return the distance, and 'converged' or 'at the floor' if that is confirmed."""
+    training, metric = svrg.training, rule.metric
+    if not rule.knows_distance or leaves_out_other_rows(a_pass.train_data):
+        return math.inf, None
+    size, dtype = metric.spread(rule.point.weights), rule.regime.dtype
+    rounding = min(metric.rounding(rule.point.weights, dtype),
+                   _USELESS * metric.spread(rule.point.weights, about_zero=True))
+    near = (svrg.settings.tol or 0.) * size
+    way, = workers.allreduce_max([float(np.linalg.norm(rule.way))])
+    if rule.is_stuck:
+        rounding *= _FLAT
+    left, floor = way / rule.smallest, rounding + _FLAT * rule.noise(False)
+    if left > max(near, floor) or rule.rows_differ or a_pass.again() is None:
+        return (left / size if size else math.inf if way else 0.), None
+    # So long that the rounding of weights and the change of the curvature weigh alike.
+    scale = max(size, rule.noise(False) / precision_of(dtype)) or 1.
+    precision = math.sqrt(max(precision_of(dtype), rounding / scale))
+    length = precision * scale
+    with near_snapshot(svrg, trained, workers, metric) as point_at:
+        def product(vector):
+            training.checks += 1
+            there = point_at(length * vector, a_pass.again())
+            return metric.pull(there.gradient - rule.point.gradient) / length
+
+        rule.measure_noise(point_at)
+        check = flattest(product, precision, rule.regime.pairs, rule.sees, metric.size, workers)
+    floor = rounding + _FLAT * rule.noise(False)
+    rule.smallest = min(max(check.smallest, precision_of(dtype)), 1.)
+    left = max(way, rule.noise()) / rule.smallest if check.smallest > 0 else math.inf
+    training.flat = ''
+    if check.is_one_function and left > max(near, floor):
+        rule.learn_flat(check.move, check.change)
+        training.flat = metric.largest_part(check.move)
+    training.is_other_function = not check.is_one_function
+    return left / size if size else math.inf, (
+        None if not check.is_one_function else 'converged' if left <= near
+        else 'at the floor' if left <= floor else None)
+
+
+def _record(svrg, trained, reason, distance=math.inf):
+    training, snapshot, norm = svrg.training, svrg.snapshot, gradient_norm(svrg, trained)
     if not math.isfinite(norm):
         reason = 'not finite'
-    elif tol is not None or rule is not None:
-        far, reason = _found(svrg, trained, a_pass, workers, rolled_back)
-    if reason is None and training.is_repeatable is not False:
-        reason = 'rolled back' if rolled_back else 'no step' if training.is_stuck else None
-    training.result = Result(
-        reason, objective(svrg, trained), norm, far if math.isfinite(far) else None,
-        training.epochs, training.epochs + training.checks
-        + snapshot.num_taken - training.taken_before)
-    training.first_result = training.first_result or training.result
-    snapshot.has_converged = training.result.has_converged
-    return training.result
+    training.record(Result(
+        reason, objective(svrg, trained), norm, distance if math.isfinite(distance) else None,
+        training.epochs, training.passes(snapshot),
+        **{'words': words(svrg, trained, reason)} if reason else {}), snapshot)
 
 
-def _found(svrg, trained, a_pass, workers, rolled_back):
-    """Return the distance, and 'converged' or 'at the floor' if another pass confirms it."""
-    snapshot, training, tol = svrg.snapshot, svrg.training, svrg.settings.tol
-    way, reason = Way(svrg, trained), None
-    far, = workers.allreduce_max([way.distance])
-    training.only_grows = way.only_grows
-    comes_closer = not rolled_back and far < snapshot.distance / 2
-    snapshot.num_stays = 0 if comes_closer else snapshot.num_stays + 1
-    snapshot.distance = min(far, snapshot.distance)
-    stays = snapshot.num_stays >= _SEVERAL
-    floor = way.rounding * (
-        _FLOOR_OF_NO_STEP if training.is_stuck else _FLOOR_OF_MANY
-        if snapshot.num_stays >= _MANY else _FLOOR_OF_SEVERAL if stays else _FLOOR)
-    is_far, is_above, is_other = workers.allreduce_max([
-        way.only_grows or not way.distance <= (1. if stays else _CLOSE) * (tol or 0.),
-        not way.length <= min(floor, way.most), leaves_out_other_rows(a_pass.train_data)])
-    if is_other:
-        training.is_repeatable = False
-    if training.is_repeatable is False:
-        return far, None
-    if not (is_far or rolled_back):
-        reason = 'converged'
-    elif not is_above and snapshot.num_stays:
-        reason = 'at the floor'
-    check = Confirmation(svrg, trained, way, a_pass, workers)
-    if reason and not check.is_within(max((tol or 0.) * way.size, floor)):
-        reason = None
-    # At a floor gamma may be of noise, which a small move does not show.
-    asks = training.is_repeatable is None and reason == 'at the floor'
-    if asks or tol is not None and snapshot.num_stays in _ASKED:
-        training.is_repeatable = check.is_repeatable()
-        reason = reason if training.is_repeatable else None
-    return far, reason
+def words(svrg, trained, reason):
+    """Return the sentence of a reason."""
+    training, tol, found = svrg.training, svrg.settings.tol, svrg.training.result(svrg.snapshot)
+    if reason == 'epochs used up' and tol is None and trained.rule is None:
+        return 'all epochs are trained'  # nobody has asked for convergence
+    noise = ', '.join(svrg.reference.noise_sources())
+    advice = ((reason == 'not finite', 'a smaller learning rate is needed' if training.epochs
+               else 'look at the data and the initial weights'),
+              (training.rows_differ, 'passes had different numbers of rows, so that each has '
+                                     'another objective, unless batch_size divides the rows'),
+              (training.is_other_function,
+               'passes find other gradients at the same weights: rows that are drawn, left out or '
+               'changed by chance make each pass another objective'),
+              (noise, 'with %s each batch has another objective' % noise),
+              (training.has_risen(found), 'it went up, a smaller learning rate is needed'),
+              (training.flat, 'the loss hardly changes along %s, as where classes are separable '
+                              'or a column has one value: without weight decay there may be no '
+                              'optimum' % training.flat),
+              (found and found.distance is None, 'distances are known for linear models only'),
+              (True, '%smore epochs may be needed' % (
+                  '' if trained.rule else 'another learning rate or ')))
+    return REASONS[reason] % {
+        'to': '' if tol is None else ' to tol=%g' % tol,
+        'dtype': trained.mean_gradient().dtype(svrg.reference.weights()),
+        'advice': next(words for applies, words in advice if applies)}
 
 
-def learn_curvature(svrg, mean_gradient, before):
-    r"""Learn the curvature :math:`\|\Delta G\| / \|\Delta w\|` since the snapshot before.
-
-    Training is stuck if steps have moved no weight.
-    """
-    metric, weights = _identity(svrg, mean_gradient), svrg.reference.weights()
-    (w, g), (former_w, former_g) = (
-        [metric.vector(each) for each in (
-            {name: dense(arrays[name][0]) for name in metric.shapes},
-            mean_gradient.mapping(full_gradient, arrays))]
-        for full_gradient, arrays in ((svrg.snapshot.full_gradient, weights),
-                                      (before.full_gradient, before.weights)))
-    moved, changed = np.linalg.norm(w - former_w), np.linalg.norm(g - former_g)
-    units = [mean_gradient.per_row(each) for each in (
-        svrg.snapshot.full_gradient, before.full_gradient)]
-    if before.steps and not svrg.reference.noise_sources():
-        svrg.training.is_stuck = not moved and mean_gradient.rate != 0
-        if moved and changed and math.isclose(*units, rel_tol=1e-6):
-            svrg.snapshot.curvature = changed / moved
-
-
-class Way:
-    r"""The way from a snapshot to the optimum, as it is estimated, in variables of a Metric.
-
-    Their norm is that of the outputs of a linear model. With 'svrg_lbfgs' the regime has the way.
-    With another optimizer it is :math:`-G / \lambda`, with the gradient or the gradient mapping G
-    and the curvature :math:`\lambda` between the last two snapshots that differ.
-
-    Attributes
-    ----------
-    move : numpy.ndarray
-        The way.
-    metric : Metric
-        That of the variables.
-    steepest : float
-        Largest curvature that is known, 0 if none is.
-    length : float
-        Its length; infinite if it is not known.
-    size : float
-        Spread of the outputs.
-    distance : float
-        The length relative to this spread.
-    rounding : float
-        Length by which the outputs move if each weight moves by its precision.
-    most : float
-        Largest length that may be rounding.
-    point : Point
-        The snapshot.
-    has_vanished, only_grows : bool
-        Whether the loss is nearly 0 beside the largest, without a decay; and whether it is, and
-        falls as outputs grow.
-    """
-
-    def __init__(self, svrg, trained):
-        rule, mean_gradient = trained.rule, trained.mean_gradient()
-        snapshot, weights = svrg.snapshot, svrg.reference.weights()
-        dtype = mean_gradient.dtype(weights)
-        self.metric = metric = rule.metric if rule else _identity(svrg, mean_gradient)
-        self.point = point = mean_gradient.point(metric, snapshot.full_gradient, weights)
-        slopes = metric.vector(mean_gradient.mapping(snapshot.full_gradient, weights))
-        self.steepest, lost, shortfall, slowness = snapshot.curvature, 0., 1., 1.
-        if rule is None:
-            self.move = -slopes / (snapshot.curvature or math.nan)
-        else:
-            pairs, ways = rule.regime.pairs, rule.regime.ways
-            self.steepest = max([1 / (pairs.gamma or math.inf), *pairs.squares()])
-            self.move, lost = ways.latest, (pairs.gamma or math.nan) * metric.lost(point.gradient)
-            shortfall, slowness = ways.shortfall, ways.slowness
-        if not slopes.any():
-            self.move, lost, shortfall, slowness = np.zeros(metric.size), 0., 1., 1.
-        self.size = metric.spread(point.weights)
-        self.rounding = metric.rounding(point.weights, dtype)
-        self.most = _SHORT * metric.spread(point.weights, about_zero=True)
-        length = shortfall * math.hypot(np.linalg.norm(self.move), lost)
-        self.length = length if math.isfinite(length) else math.inf
-        self.distance = 0. if not length else (
-            slowness * self.length / self.size if self.size else math.inf)
-        first = svrg.training.first_result
-        self._look_at_tail(mean_gradient, precision_of(dtype), rule.regime.largest if rule else (
-            point.units * (first.objective if first and first.objective else math.nan)))
-
-    def _look_at_tail(self, mean_gradient, precision, largest):
-        """Find out whether the loss has vanished beside the largest, and falls as outputs grow.
-
-        Where a loss is exponential in the margin, its slope along the outputs is the margin times
-        the loss. Near an optimum it is much smaller, and larger where the loss there is 0.
-        """
-        rest, slope = (abs(self.point.objective) + 10 * precision * largest,
-                       -self.point.gradient @ self.point.weights)
-        has_vanished = rest < _VANISHED * largest
-        # With a decay there is an optimum, unless only the biases grow.
-        self.has_vanished = bool(has_vanished and not any(mean_gradient.decays.values()))
-        self.only_grows = bool(has_vanished
-                               and _FLATTEST_TAIL * rest <= slope <= _STEEPEST_TAIL * rest)
-
-
-def _identity(svrg, mean_gradient):
-    """Return the Metric that is the identity in the parameters themselves."""
-    weights = svrg.reference.weights()
-    names = mean_gradient.updated(weights)
-    return Metric({name: weights[name][0].shape for name in names}, dict.fromkeys(names, 1.))
+def result(svrg, trained):
+    """Return what the latest snapshot has found, None without one."""
+    training, snapshot = svrg.training, svrg.snapshot
+    if snapshot.is_active and training.result(snapshot) is None:
+        _record(svrg, trained, None)
+    return training.result(snapshot)
 
 
 def gradient_norm(svrg, trained):

@@ -11,9 +11,8 @@ from ..proximal import GroupLasso, is_ours
 
 # Columns up to which their covariances are used: with more the product takes too long.
 COLUMNS = 1024
-_LOST = 1e-13  # eigenvalue of a correlation matrix that is rounding in float64
-# Beside the inverse of a smaller one steps would lose the other directions.
-_SMALLEST = {'float32': 1e-10, 'float64': _LOST}
+# Eigenvalue of a correlation matrix: beside the inverse of a smaller one steps lose the others.
+_SMALLEST = {'float32': 1e-10, 'float64': 1e-13}
 _CHANGED = 2  # factor of a decay from which on the metric follows
 _INVARIANT = 100  # times the precision, relative: a sum of gradients that is rounding
 _CONSTANT = 2  # times the precision, relative to its size: the deviation of a column without any
@@ -45,6 +44,15 @@ class Moments(NamedTuple):
 
     mean: np.ndarray
     spread: np.ndarray
+
+    def are_like(self, other):
+        """Tell whether others are those of the same rows, but for rounding."""
+        near = precision_of(np.float32) * np.sqrt(
+            np.diag(self.spread) if self.spread.ndim == 2 else self.spread)
+        return self.spread.shape == other.spread.shape and bool(
+            (abs(self.mean - other.mean) <= near).all()
+            and (abs(self.spread - other.spread) <= (np.outer(near, near) if self.spread.ndim == 2
+                 else near * near) / precision_of(np.float32)).all())
 
 
 class InputMoments:
@@ -137,13 +145,14 @@ class Block:
     ----------
     factor, root : numpy.ndarray
         A and its inverse, of many columns the diagonals.
-    lost : numpy.ndarray
-        Columns like those of A, for directions in which inputs vary by less than steps resolve.
-        In A they are as if M were 1.
+    resolved : numpy.ndarray
+        Which columns of A are directions in which inputs vary by more than steps can tell. Along
+        the others it is as if M were 1.
     diagonal : numpy.ndarray
         That of M, the bias last.
-    is_invariant : bool
-        Whether the loss does not see what all outputs have in common, as with a softmax.
+    sums_up, is_invariant : bool
+        Whether gradients of the loss always add up to 0 over the outputs, and whether the loss
+        does not see what all outputs have in common, as with a softmax.
     largest_gradient : float
         Norm of the largest gradient so far, of which that is known.
     """
@@ -152,7 +161,8 @@ class Block:
                  largest_gradient=0.):
         self.names, self.axis, self.moments = tuple(names), axis, moments
         self.decays, self.dtype = decays, dtype
-        self.is_invariant, self.largest_gradient = is_invariant, largest_gradient
+        self.is_invariant = self.sums_up = is_invariant
+        self.largest_gradient = largest_gradient
         mean, spread = moments
         outer, is_full = (np.outer, True) if spread.ndim == 2 else (np.multiply, False)
         # About 0 without a bias. A decayed bias does not follow the mean all the way.
@@ -169,20 +179,13 @@ class Block:
             scale = np.where(scale > 0, scale, 1.)
             values, vectors = np.linalg.eigh(np.where(outer(varies, varies),
                                                       spread / outer(scale, scale), 0.))
-            resolved = values > _SMALLEST[dtype]
-            lost = ~resolved & (values > _LOST)
-            root = np.sqrt(np.where(resolved, values, 1.))
+            self.resolved = values > _SMALLEST[dtype]
+            root = np.sqrt(np.where(self.resolved, values, 1.))
             self.factor, self.root = vectors / root / scale[:, None], (vectors * root).T * scale
-            self.lost = vectors[:, lost] / np.sqrt(values[lost]) / scale[:, None]
         else:
             self.root = np.sqrt(np.where(varies, variances + decays[0], self.diagonal))
             self.root[self.root == 0] = 1.
-            self.factor, self.lost = 1 / self.root, np.zeros((len(mean), 0))
-        hidden = ~varies & (variances > (precision_of(float) * len(mean) * self.mean) ** 2)
-        for place in np.flatnonzero(hidden):
-            column = np.zeros((len(mean), 1))
-            column[place] = 1 / math.sqrt(variances[place])
-            self.lost = np.hstack([self.lost, column])
+            self.factor, self.resolved = 1 / self.root, varies
         self.diagonal = np.append(np.where(self.diagonal > 0, self.diagonal, 1.),
                                   self.last ** 2)[:len(mean) + len(names) - 1]
 
@@ -218,8 +221,9 @@ class Block:
 
     def pull(self, weights, bias=None):
         """Return the transpose of F times a gradient, given and returned as in `whiten`."""
-        centred = self.centred(weights, bias)
-        return (centred @ self.factor if self.is_full else centred * self.factor,
+        if bias is not None:
+            weights = weights - np.outer(bias, self.mean)
+        return (weights @ self.factor if self.is_full else weights * self.factor,
                 None if bias is None else bias / self.last)
 
     def push(self, rows, last=None):
@@ -267,10 +271,6 @@ class Block:
         inner = weights @ moment if moment.ndim == 2 else weights * moment
         return float((weights * (inner + self.decays[0] * weights)).sum()
                      + about * np.square(means).sum())
-
-    def centred(self, weights, bias=None):
-        """Return the gradient of the weights on columns whose mean is subtracted."""
-        return weights if bias is None else weights - np.outer(bias, self.mean)
 
 
 class Metric:
@@ -332,6 +332,33 @@ class Metric:
         if not any(block.is_invariant for block in self.blocks):
             return u
         return self._through('seen_by_loss', u, lambda root: 1.)
+
+    def resolved(self, u):
+        """Return u without the directions in which inputs do not vary."""
+        u = u.copy()
+        for block in self.blocks:
+            rows = self._rows(block, u)[0]  # a view
+            rows[:, ~block.resolved] = 0.
+        return u
+
+    def without_shifts(self, weights, free):
+        """Return a move of free weights without what all outputs that sum up have in common."""
+        weights = free * weights
+        for block in self.blocks:
+            for part, is_free in zip(self._rows(block, weights), self._rows(block, free)):
+                if block.sums_up:  # the parts are views
+                    part -= part.mean(axis=0) * is_free.all(axis=0)
+        return weights
+
+    def largest_part(self, u):
+        """Return the name of the parameter with the largest part of u."""
+        return max(self.shapes, key=lambda name: np.linalg.norm(u[self._places[name]]))
+
+    def is_of(self, moments):
+        """Tell whether the blocks have these moments, a dict by Layer."""
+        found = {layer.weight: each for layer, each in moments.items()}
+        return all(block.names[0] in found and block.moments.are_like(found[block.names[0]])
+                   for block in self.blocks)
 
     def _through(self, method, vector, factor_of, sees=False):
         result = np.concatenate([np.zeros(0), *(
@@ -398,7 +425,7 @@ class Metric:
                    [Block(list(map(new, of_block)), axis, Moments(mean, spread), *others)
                     for of_block, axis, mean, spread, *others in state['blocks']])
 
-    def find_invariant(self, gradient, is_first):
+    def find_invariant(self, gradient, is_first, has_operator=False):
         """Find the blocks of several outputs whose loss gradients always add up to 0."""
         for block in self.blocks if np.isfinite(gradient).all() else ():
             numbers = np.column_stack([part for part in block.pull(
@@ -406,9 +433,10 @@ class Metric:
             block.largest_gradient = max(block.largest_gradient, float(np.linalg.norm(numbers)))
             sums_up = block.largest_gradient > 0 and np.linalg.norm(numbers.sum(axis=0)) <= (
                 _INVARIANT * precision_of(block.dtype) * block.largest_gradient)
-            # With a decay of the bias alone, both are not separate.
-            block.is_invariant = bool(sums_up and (is_first or block.is_invariant) and (
-                len(numbers) > 1 and (block.decays[0] or not sum(block.decays))))
+            block.sums_up = bool(sums_up and (is_first or block.sums_up) and len(numbers) > 1)
+            # With a decay of the bias alone, both are not separate. An operator sees each weight.
+            block.is_invariant = block.sums_up and not has_operator and bool(
+                block.decays[0] or not sum(block.decays))
 
     def spread(self, weights, about_zero=False):
         """Return the norm of u without biases: in a block that of the outputs about their mean.
@@ -425,13 +453,6 @@ class Metric:
         return math.sqrt(total + sum(
             float(np.square(array).sum()) / self.multipliers[name]
             for name, array in arrays.items() if array.ndim > 1 or not is_matrix))
-
-    def lost(self, gradient):
-        """Return the norm of a gradient with respect to the directions that M does not resolve."""
-        return math.sqrt(sum(
-            self.roots[block.names[0]] ** 2 * float(np.square(block.centred(
-                *self._rows(block, gradient)) @ block.lost).sum()) for block in self.blocks
-            if block.lost.size))
 
     def diagonal(self, power):
         """Map names of the blocks to a power of M's diagonal, in a shape that broadcasts."""

@@ -1,15 +1,13 @@
-"""The probe: one random batch of a pass, whose gradients at two points give the first gamma."""
+"""Gradients near a snapshot: of one random batch, or of another pass."""
 
+import contextlib
 import math
 
 import numpy as np
 
-from ..core.arrays import precision_of
+from ..core.arrays import shifted
 from ..core.front_end import BatchesOfPass, joined_count
-from .regime import ROUNDING, Move
-
-# By what the outputs move, about, and what part of the slopes the loss may differ by from them.
-_PROBES = (1., 1e-3), (1e-2, 0.5)
+from .regime import Move
 
 
 class SampledBatch(BatchesOfPass):
@@ -40,34 +38,42 @@ class SampledBatch(BatchesOfPass):
             self.states = states
 
 
-def probe(svrg, trained, regime, now, sample, workers):
-    """Return the Move of a SampledBatch against the gradient, by about 1 in the outputs.
+@contextlib.contextmanager
+def near_snapshot(svrg, trained, workers, metric):
+    """Yield a function of a move, a pass and batches: the Point that they find at w̃ plus the move.
 
-    It also finds out whether the change of the loss is that of its gradients.
+    The move is a vector of the variables of the Metric, or None. By default the batches are all of
+    the pass. For batches that are all padding None is returned.
     """
-    metric, first = regime.metric, None
-    way = metric.pull(now.gradient)
-    length = np.linalg.norm(way)
-    sample.is_repeated = True
-    with svrg.nearby(trained, sample, workers, metric) as point_of:
-        for size, slack in _PROBES if 0 < length < math.inf else ():
-            here = point_of([sample.batch])
-            if here is None:  # all of it is padding
-                break
-            sample.draws_random_numbers = False
-            there = point_of([sample.batch], way * (-size / length))
-            move = Move.between(metric, there, here)
-            rounding = ROUNDING * precision_of(regime.dtype) * abs(here.objective)
-            *numbers, is_unlike = workers.allreduce_max([
-                *move.numbers(), first is None and move.is_past or not move.explains(
-                    here.objective - there.objective, slack, rounding)])
-            first = first or Move(*move[:2], *numbers)
-            if not is_unlike:
-                break
-        else:
-            regime.has_values = length == 0 or not math.isfinite(length)
-    if not regime.has_values:
-        svrg.warn_once('the loss is not the function whose gradient is computed, as with '
-                       'BlockGrad or an operator of your own: whether a step has made it '
-                       'larger is told by the slopes along it')
-    return first or Move()
+    snapshot, reference = svrg.snapshot, svrg.reference
+    before, weights, mean_gradient = (
+        reference.copy_of_values(), reference.weights(), trained.mean_gradient())
+
+    def point_at(move, a_pass, batches=None):
+        for name, by in ({} if move is None else metric.arrays(metric.push(move))).items():
+            for weight in weights[name]:
+                shifted(weight, by).copyto(weight)
+        if batches is None:
+            batches = a_pass.batches(reference.batches_at_once)
+        full_gradient = svrg.sum_of_gradients(trained.model, batches, a_pass, workers).mean()
+        point = full_gradient and mean_gradient.point(metric, full_gradient, weights)
+        reference.set_values(before)
+        return point
+
+    with snapshot.being_replaced(lambda: reference.set_values(before)):
+        yield point_at
+        snapshot.replace(snapshot.full_gradient, snapshot.taken_at)
+
+
+def probe(svrg, trained, sample, workers, metric, along):
+    """Return the Move along a vector by which the outputs move by about 1, of one random batch."""
+    size = np.linalg.norm(along)
+    if not 0 < size < math.inf:
+        return Move()
+    with near_snapshot(svrg, trained, workers, metric) as point_at:
+        one, sample.is_repeated = [sample.batch], True
+        here = point_at(None, sample, one)
+        if here is None:  # all is padding
+            return Move()
+        sample.draws_random_numbers = False
+        return Move.between(metric, here, point_at(along / size, sample, one), workers)

@@ -16,10 +16,10 @@ class Random(Regime):
 
     has_pairs, has_noise = False, True
 
-    def learn(self, move, *args):
+    def learn(self, move, *told):
         """Learn from a Move as all regimes do; each batch has another curvature."""
         former = self.pairs.gamma
-        super().learn(move, *args)
+        super().learn(move, *told)
         if self.has_noise and former:
             self.pairs.gamma = min(self.pairs.gamma, _FASTER * former)
 

@@ -27,8 +27,8 @@ class SecantPairs:
     moves, changes : numpy.ndarray
         S and Y.
     gamma : float or None
-        :math:`s^T y / y^T y` of the newest pair, the second formula of Barzilai and Borwein; None
-        before it is known.
+        The least :math:`s^T y / y^T y` of the pairs, the second formula of Barzilai and Borwein;
+        None before it is known.
 
     References
     ----------
@@ -60,7 +60,7 @@ class SecantPairs:
         for move, change in pairs:
             move, change = of_move(move), of_change(change)
             self.add(move, change)
-            self.gamma = float(move @ change / (change @ change))
+            self.gamma = 1 / max(self.squares())
 
     def squares(self):
         """List the curvature y'y / s'y of each pair, the largest that it shows."""

@@ -25,7 +25,7 @@ class Smooth(Regime):
     of a mean over b batches.
     """
 
-    most_jumps = 5
+    most_jumps = 20
 
     def rate(self, momentum, steps, batches):
         """Return the rate without a slowdown."""

@@ -1,37 +1,43 @@
-"""What sets the rate of 'svrg_lbfgs' at each snapshot, and makes jumps."""
+"""What is learned at each snapshot; with it 'svrg_lbfgs' sets its rate, and makes jumps."""
 
 import math
 
 import numpy as np
 from mxnet.lr_scheduler import LRScheduler
 
-from ..core.arrays import is_row_sparse, like, with_dense_storage
+from ..core.arrays import is_row_sparse, like, precision_of, with_dense_storage
+from ..data.iterators import leaves_out_other_rows
 from .composite import Composite
-from .convergence import Way
 from .metric import InputMoments, Metric, blocks_of
 from .preconditioner import Preconditioner
-from .probe import SampledBatch, probe
+from .probe import SampledBatch, near_snapshot, probe
 from .random import Random
-from .rollback import PreviousSnapshot, compare, roll_back
+from .regime import FAR, Move
+from .rollback import PreviousSnapshot, change, roll_back
 from .secant_pairs import room_for
 from .smooth import Smooth
 
-_NEAR = 0.02  # the part of tol from which on no jump is made
+_FIRST = 5  # jumps, before the first steps
+# Times the precision and the largest objective so far, whose rounding may be in all later ones.
+_ROUNDING = 25
+_RATES = 1e-30, 1e30  # which float32 has
 _REGIMES = {regime.__name__: regime for regime in (Smooth, Composite, Random)}
-_STATE = 'rate', 'num_rollbacks', '_steps', '_is_fresh'
+_STATE = 'rate', 'num_rollbacks', '_steps', '_is_fresh', 'smallest', '_of_batch', '_steps_earn',\
+    '_steps_cost', '_length', '_largest'
 
 
 class SnapshotRule(LRScheduler):
-    r"""Learning rate and jumps of 'svrg_lbfgs', at each snapshot: its `lr_scheduler`.
+    r"""What snapshots tell of the objective. It is the `lr_scheduler` of 'svrg_lbfgs'.
 
     There are three regimes: Smooth, Composite with proximal operators, and Random. The first
     snapshot makes the metric, and a random batch gives the first :math:`\gamma`: along
     :math:`-M^{-1} g`, with the length at which the outputs move by about 1. Each later one gives
-    the move since the one before.
+    the move since the one before. With another optimizer and a `tol` this is all.
 
-    If the objective is above that of the snapshot before, training goes back there. Each return
-    halves the rate, and each other snapshot doubles it again, up to that of the regime. The failed
-    move counts, too.
+    With 'svrg_lbfgs' each snapshot sets the rate, and training may jump to where the regime has the
+    optimum. If the objective is above that of the snapshot before, training goes back there. Each
+    return halves the rate, and each other snapshot doubles it again, up to that of the regime. The
+    failed move counts, too.
 
     Preconditioned SVRG that needs no tuning is due to Z. Frangella, P. Rathore, S. Zhao and
     M. Udell, "PROMISE: Preconditioned Stochastic Optimization Methods by Incorporating Scalable
@@ -45,6 +51,16 @@ class SnapshotRule(LRScheduler):
         None before the first snapshot.
     num_rollbacks : int
         How often training went back to the snapshot before.
+    point : Point
+        The latest snapshot.
+    way : numpy.ndarray
+        The way from there to the optimum, as the regime has it, in the variables of the metric.
+    smallest : float
+        The smallest curvature beside that of the regime's pairs, as a check has found it.
+    is_stuck : bool
+        Whether the steps to it have moved no weight.
+    rows_differ : bool
+        Whether its pass had another number of rows than the one before.
     """
 
     def __init__(self):
@@ -54,12 +70,16 @@ class SnapshotRule(LRScheduler):
     def reset(self):
         """Forget all, for another model."""
         self.rate, self.regime, self.num_rollbacks, self._steps = None, None, 0, 0
-        self.is_resumed, self._preconditioners = False, {}
+        self._preconditioners, self._of_batch = {}, 0.
+        self._steps_cost, self._steps_earn = _FIRST, 0.
+        self._length = 0.
+        self.point = self.way = self._end = self._sample = None
+        self.is_stuck = self.rows_differ = False
         self.forget_history()
 
     def forget_history(self):
         """Let the next snapshot measure everything anew, since the weights or data are others."""
-        self._is_fresh = True
+        self._is_fresh, self.smallest, self._largest = True, 1., 0.
 
     @property
     def gamma(self):
@@ -84,43 +104,98 @@ class SnapshotRule(LRScheduler):
                                'update_full_grads(train_data) before the first update')
         return self.rate
 
+    # What convergence asks
+
+    @property
+    def knows_distance(self):
+        """Whether the metric is that of the outputs, and the way is known."""
+        return bool(self.regime.is_whole and self.gamma and np.isfinite(self.way).all())
+
+    def noise(self, of_model=True):
+        """Return by how much the rounding of gradients moves the outputs.
+
+        Each batch has a random error of the precision. The model amplifies it where it is flat.
+        """
+        error = np.random.RandomState(0).normal(size=self.metric.size)
+        error *= precision_of(self.regime.dtype) * self._of_batch / np.linalg.norm(error)
+        return float(np.linalg.norm(self.regime.pairs.times(error) if of_model
+                                    else self.gamma * error))
+
+    def measure_noise(self, point_at):
+        """Measure the gradient of a batch, given the function of `near_snapshot`."""
+        here = point_at(None, self._sample, [self._sample.batch])
+        if here is not None:
+            self._of_batch = float(np.linalg.norm(self.metric.pull(here.gradient)))
+
+    def sees(self, vector):
+        """Return variables without the directions that say nothing of the distance.
+
+        Inputs do not vary along them, the loss does not see them, or an operator holds a weight.
+        """
+        metric = self.metric
+        if self.regime.proximal:
+            free = metric.vector({name: (array != 0) | (name not in self.regime.proximal)
+                                  for name, array in metric.arrays(self.point.weights).items()})
+            vector = metric.whiten(metric.without_shifts(metric.push(vector), free.astype(float)))
+        return metric.resolved(metric.seen_by_loss(vector))
+
+    def learn_flat(self, move, change):
+        """Learn the curvature along a flat direction."""
+        if move @ change > 0:
+            self.regime.pairs.add(move, change)
+            self.way, self._end = self.regime.way(self.point)
+
     # A snapshot
 
     def take_snapshot(self, svrg, trained, a_pass, workers):
-        """Take a snapshot, and set the rate, or go back to the one before.
+        """Take a snapshot, learn from it, and set the rate; tell whether training went back.
 
-        It returns whether training went back. Arguments are those of ``convergence.take``.
+        Arguments are those of ``convergence.take``.
         """
-        has_converged = svrg.snapshot.has_converged  # as in a file: its weights stay
-        rolls_back = self._take(svrg, trained, a_pass, workers)
-        reach = 0. if has_converged or rolls_back or svrg.reference.noise_sources() else 1.
-        for _ in range(self.regime.jumps):
-            way = Way(svrg, trained) if reach else None
-            far, = workers.allreduce_max([float(way is not None and math.inf > way.length > max(
-                way.rounding / 2, _NEAR * (svrg.settings.tol or 0.) * way.size))])
-            a_pass = a_pass.again() if far else None
-            if a_pass is None:
-                break
-            begin = PreviousSnapshot(svrg)
-            try:
-                if not self._jump(svrg, trained, way.point.weights, reach):
-                    break
-                is_undone = self._take(svrg, trained, a_pass, workers, begin)
-            except BaseException:  # nobody has seen whether the jump lowers the objective
-                roll_back(svrg, begin, trained)
-                self.forget_history()
-                raise
-            # Once more, half as far, or as far as the new way.
-            reach = 1. if not is_undone else 0.5 if reach == 1. else 0.
-        return rolls_back
+        before = PreviousSnapshot(svrg) if svrg.snapshot.is_active else None
+        former = self._length
+        is_undone = self._take(svrg, trained, a_pass, workers, before)
+        if before is not None and before.steps and former:
+            self._steps_cost = 1 + 2 * before.steps / max(self._sample.read, 1)
+            self._steps_earn = _earned(former, self._length) / self._steps_cost
+        self._reach, self._jumps, self._first_length = 1., 0, self._length
+        return is_undone
 
-    def _take(self, svrg, trained, a_pass, workers, begin_of_jump=None):
+    def jump(self, svrg, trained, a_pass, workers):
+        """Go to where the regime has the optimum, if that pays; tell whether weights have moved.
+
+        It pays as long as jumps have taken fewer passes than the steps before them, or shorten the
+        way by more in a pass.
+        """
+        pays, = workers.allreduce_max([float(self._jumps < self._steps_cost or _earned(
+            self._first_length, self._length) >= self._jumps * self._steps_earn)])
+        if not (pays and self._reach and self._jumps < self.regime.jumps
+                and np.isfinite(self.way).all()) or svrg.reference.noise_sources():
+            return False
+        a_pass = a_pass.again()
+        if a_pass is None:
+            return False
+        begin, end = PreviousSnapshot(svrg), self._end
+        try:
+            if not self._go(svrg, trained, end):
+                return False
+            is_undone = self._take(svrg, trained, a_pass, workers, begin, has_jumped=True)
+        except BaseException:  # nobody has seen whether the jump lowers the objective
+            roll_back(svrg, begin, trained)
+            self.forget_history()
+            raise
+        self._jumps += 1
+        # Once more, half as far, or as far as the new way.
+        self._reach = 1. if not is_undone else 0.5 if self._reach == 1 else 0.
+        return True
+
+    def _take(self, svrg, trained, a_pass, workers, before, has_jumped=False):
         mean_gradient, weights = trained.mean_gradient(), svrg.reference.values_of(trained.model)
         negative = {name: value for name, value in mean_gradient.multipliers.items() if value < 0}
-        if negative:
+        if negative and trained.rule is self:
             raise ValueError('lr_mult must be 0 or more with svrg_lbfgs, and not %s' % negative)
         shapes = {name: weights[name][0].shape for name in mean_gradient.updated(weights)}
-        multipliers = {name: mean_gradient.multipliers[name] for name in shapes}
+        multipliers = {name: abs(mean_gradient.multipliers[name]) for name in shapes}
         # A first step may have shown that layers draw random numbers, and a resumed run may have
         # operators that the saved one had not, or none.
         is_fresh, = workers.allreduce_max([float(
@@ -128,22 +203,21 @@ class SnapshotRule(LRScheduler):
             != (shapes, multipliers) or isinstance(self.regime, Composite) is (
                 mean_gradient.is_smooth) or isinstance(self.regime, Smooth)
             and bool(svrg.reference.noise_sources()))])
-        moments = InputMoments(svrg.reference, a_pass) if is_fresh else None
-        sample = SampledBatch(a_pass, svrg.snapshot.num_taken, moments)
-        before, has_jumped = begin_of_jump, begin_of_jump is not None
-        if before is None and svrg.snapshot.is_active:
-            before = PreviousSnapshot(svrg)
+        looks = is_fresh or svrg.training.is_resumed and not has_jumped
+        moments = InputMoments(svrg.reference, a_pass) if looks else None
+        self._sample = sample = SampledBatch(a_pass, svrg.snapshot.num_taken, moments)
         former = svrg.snapshot.full_gradient
         try:
             svrg.take_snapshot(trained.model, sample, workers, may_be_undone=(
-                not is_fresh and before is not None and (before.steps > 0 or has_jumped)))
-            if is_fresh:
-                self._begin(svrg, mean_gradient, shapes, multipliers, moments.of_all(workers))
-            if mean_gradient.is_smooth:  # an operator sees each weight
-                self.metric.find_invariant(self.metric.vector(
-                    svrg.snapshot.full_gradient.totals()), is_fresh)
-            return self._learn(svrg, trained, None if is_fresh else before, sample, workers,
-                               has_jumped)
+                trained.rule is self and not is_fresh and before is not None
+                and (before.steps > 0 or has_jumped)))
+            found = moments.of_all(workers) if looks else {}
+            if is_fresh or looks and not self.metric.is_of(found):  # a resume, on other data
+                is_fresh = True
+                self._begin(svrg, mean_gradient, shapes, multipliers, found)
+            self.metric.find_invariant(self.metric.vector(
+                svrg.snapshot.full_gradient.totals()), is_fresh, not mean_gradient.is_smooth)
+            return self._learn(svrg, trained, None if is_fresh else before, workers, has_jumped)
         except BaseException:
             if svrg.snapshot.full_gradient is not former:
                 svrg.snapshot.is_stale = True  # the next one sets the rate
@@ -173,46 +247,78 @@ class SnapshotRule(LRScheduler):
             self.regime.has_noise = is_random
         else:
             self.regime = Smooth(metric, dtype)
+        self.regime.is_whole = is_whole and has_room and not is_random
 
-    def _learn(self, svrg, trained, before, sample, workers, has_jumped):
+    def _learn(self, svrg, trained, before, workers, has_jumped):
         """Learn from the snapshot; go back to the one before if that is better, and tell so."""
-        mean_gradient, regime = trained.mean_gradient(), self.regime
+        mean_gradient, regime, sample = trained.mean_gradient(), self.regime, self._sample
         former, now = (each and mean_gradient.point(self.metric, *each) for each in (
             before and (before.full_gradient, before.weights),
             (svrg.snapshot.full_gradient, svrg.reference.weights())))
-        if not regime.has_values:
-            now = now._replace(objective=math.nan)
-        restarts = former is not None and (
-            not math.isclose(former.units, now.units, rel_tol=1e-6)
-            or self.is_resumed and former.rows != now.rows)
-        if restarts:  # of other data, or in other units
+        restarts = former is not None and not math.isclose(former.units, now.units, rel_tol=1e-6)
+        if restarts:  # in other units
             former = None
             regime.forget_pairs()
-        seen = compare(former, now, before.steps if former else 0, sample.read, has_jumped,
-                       regime, workers)
-        if seen.rolls_back:
+        for each in filter(None, (former, now)):
+            if math.isfinite(each.objective):
+                self._largest = max(self._largest, abs(each.objective))
+        move = Move() if former is None else Move.between(self.metric, former, now, workers)
+        rounding = _ROUNDING * precision_of(regime.dtype) * self._largest
+        steps, batches, changed, self.rows_differ = workers.allreduce_max([
+            before.steps if former else 0, sample.read, change(
+                former, now, move, rounding, regime.is_whole and not leaves_out_other_rows(
+                    sample.train_data) and svrg.warn_once) if move.length and not regime.has_noise
+            else -math.inf if np.isfinite(now.gradient).all() else math.inf,
+            former is not None and former.rows != now.rows])
+        is_undone = bool(former is not None and trained.rule is self and (steps or has_jumped)
+                         and (changed > 0 or has_jumped and not changed))
+        if not has_jumped:
+            self.is_stuck = bool(steps and not move.length)
+        if is_undone:
             roll_back(svrg, before, trained)
             self.num_rollbacks += not has_jumped
-        elif math.isfinite(now.objective):
-            regime.largest = max(regime.largest, abs(now.objective))
-        regime.adapt(seen, now.weights)
-        if (regime.pairs.gamma is None or regime.has_noise) and not seen.rolls_back:
-            regime.learn(probe(svrg, trained, regime, now, sample, workers))
+        if steps:
+            regime.slowdown = max(1., regime.slowdown * (2 if is_undone else 0.5))
+        if is_undone and changed > FAR * abs(move.before):
+            regime.shorten()
+        elif move.length and not regime.has_noise:
+            if self._is_seen(svrg, trained, move, workers):
+                regime.learn(move, changed < 0 and not is_undone)
+            elif changed < -rounding:  # a slope without a curvature
+                regime.lengthen()
+        if (regime.pairs.gamma is None or regime.has_noise) and not is_undone:
+            along = -self.metric.pull(now.gradient)
+            found = probe(svrg, trained, sample, workers, self.metric, along if along.any()
+                          else np.random.RandomState(0).normal(size=along.size))
+            self._of_batch = found.slope
+            regime.learn(found)
         regime.follow(mean_gradient.decays)
-        regime.ways.add(*regime.way(former if seen.rolls_back else now),
-                        math.sqrt(seen.move.length), seen.rolls_back)
-        self.is_resumed, self._is_fresh = False, restarts
-        self._steps = seen.steps or self._steps or 2 * seen.batches
-        self.rate = regime.rate(mean_gradient.momentum, self._steps, max(seen.batches, 1)) / (
-            regime.slowdown)
+        self.point = former if is_undone else now
+        self.way, self._end = regime.way(self.point)
+        self._length, = workers.allreduce_max([float(np.linalg.norm(self.way))])
+        self._is_fresh = restarts
+        self._steps = int(steps) or self._steps or 2 * int(batches)
+        self.rate = float(np.clip(regime.rate(
+            mean_gradient.momentum, self._steps, max(batches, 1)) / regime.slowdown, *_RATES))
         self._preconditioners = {}
-        return seen.rolls_back
+        return is_undone
 
-    def _jump(self, svrg, trained, begin, reach):
-        """Go part of the way, which begins at some weights; tell whether weights have moved."""
-        end = self.regime.ways.end
-        there = end if reach == 1 else begin + reach * (end - begin)
-        at = svrg.reference.weights()
+    def _is_seen(self, svrg, trained, move, workers):
+        """Tell whether a move has changed the gradient by more than its rounding."""
+        def is_seen():
+            seen, = workers.allreduce_max([float(math.sqrt(move.square) > 2 * precision_of(
+                self.regime.dtype) * self._of_batch)])
+            return bool(seen)
+
+        if not is_seen():  # beside that of the batch of an earlier snapshot
+            with near_snapshot(svrg, trained, workers, self.metric) as point_at:
+                self.measure_noise(point_at)
+        return is_seen()
+
+    def _go(self, svrg, trained, end):
+        """Go to the end of the way, or a part of it; tell whether weights have moved."""
+        begin, at = self.point.weights, svrg.reference.weights()
+        there = end if self._reach == 1 else begin + self._reach * (end - begin)
         weights = {name: [like(old, part) for old in at[name]]
                    for name, part in self.metric.arrays(there).items()}
         if all((with_dense_storage(weights[name][0]) == with_dense_storage(
@@ -269,11 +375,16 @@ class SnapshotRule(LRScheduler):
 
         `proximal` maps names to the operators, and `names` those of the state to those of now.
         """
+        self.reset()
         vars(self).update({name: state[name] for name in _STATE})
-        self.is_resumed, self._preconditioners, self.regime = True, {}, None
         saved = state['regime']
         if saved is not None:
             self.regime = _REGIMES[saved['kind']](
                 Metric.from_state(saved['metric'], names or {}), saved['regime']['dtype'],
                 proximal)
             self.regime.load_state(saved)
+
+
+def _earned(former, way):
+    """Return by how many powers of e a way of some length has become shorter."""
+    return math.log(former / way) if 0 < former < math.inf and 0 < way < math.inf else 0.

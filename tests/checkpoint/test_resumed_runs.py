@@ -1,7 +1,6 @@
 """Checkpoints: whole files, the same bits after a stop, and errors that name the file."""
 
 import copy
-import logging
 import os
 from pathlib import Path
 
@@ -133,15 +132,11 @@ def test_each_device_that_trains_alone_goes_on_with_its_own_momentum(prefix):
 
 
 @pytest.mark.filterwarnings('ignore:training did not converge')
-def test_what_a_snapshot_knows_goes_on(prefix):
-    """Its distance, and how often that has stayed: here a small rate gets no closer."""
+def test_what_watches_another_optimizer_goes_on(prefix):
+    """Its distance is that of pairs, which the file has."""
     module = train(PROBLEM, PROBLEM.module(1, tol=1e-9), 0, 4, learning_rate=1e-3)
     module.save_checkpoint(prefix, 4, save_optimizer_states=True)
-    saved = vars(module._snapshot)
-    assert saved['num_stays'] and saved['curvature'] and 0 < saved['distance'] < np.inf
     resumed = bound(load(prefix, 4), PROBLEM)
-    found = vars(resumed._snapshot)
-    assert {**saved, 'full_gradient': None} == {**found, 'full_gradient': None}
     resumed.init_optimizer(optimizer_params={**SETTINGS['sgd'], 'learning_rate': 1e-3})
     for each in module, resumed:  # without a step in between
         each.update_full_grads(PROBLEM.iterator())
@@ -157,11 +152,10 @@ def test_what_a_found_rate_has_learned_goes_on(prefix):
     resumed = bound(load(prefix, 4), PROBLEM)
     resumed.init_optimizer(optimizer='svrg_lbfgs')
     found = resumed._optimizer.lr_scheduler.regime
-    for before, after in ((regime, found), (regime.pairs, found.pairs), (regime.ways, found.ways)):
+    for before, after in ((regime, found), (regime.pairs, found.pairs)):
         for name, value in vars(before).items():
             if isinstance(value, (bool, int, float, str)):
                 assert vars(after)[name] == value, name
-    assert regime.largest and np.isfinite(regime.ways.expected)
 
 
 @pytest.mark.parametrize('loads, given, expected', [
@@ -267,19 +261,3 @@ def fit_with_a_rule(problem, module, begin, end, prefix, factor=1.):
                batch_end_callback=change_rate,
                epoch_end_callback=mx.callback.module_checkpoint(module, prefix, 1, True))
     return module
-
-
-@pytest.mark.filterwarnings('ignore:training did not converge')
-@pytest.mark.parametrize('factor', [1e3, 1.])  # the last snapshot goes back, or on
-def test_a_finished_run_that_is_resumed_ends_at_the_same_weights(prefix, caplog, factor):
-    problem = Problem(rows=37)
-    finished = fit_with_a_rule(problem, problem.module(2, tol=1e-5), 0, 2, prefix, factor)
-    saved = load(prefix, 2)
-    caplog.set_level(logging.INFO)
-    resumed = fit_with_a_rule(problem, load(prefix, 2), 2, 2, prefix)
-    assert bits(bound(saved, problem)) != bits(resumed)
-    assert bits(resumed) == bits(finished)
-    assert resumed.gradient_norm == finished.gradient_norm
-    assert caplog.text.count('Epoch[1] Full gradient norm=') == 1
-    fit_with_a_rule(problem, finished, 2, 2, prefix)
-    assert bits(resumed) == bits(finished)

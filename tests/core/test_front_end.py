@@ -20,6 +20,7 @@ from svrg_optimization.core.svrg import SVRG, Step
 from svrg_optimization.rate import convergence
 from svrg_optimization.rate.run import Run
 from svrg_optimization.rate.svrg_lbfgs import SnapshotRule
+from svrg_optimization.rate.training import Training
 
 WD, RATE = 0.1, 0.02
 RNG = np.random.RandomState(0)
@@ -73,7 +74,7 @@ class Model(TrainedModel):
 
 def train(epochs, rule=None):
     """Return the weights and the gradient's norm at a last snapshot."""
-    model, svrg = Model(rule), SVRG(OneWeight(), Settings(), WarnOnce())
+    model, svrg = Model(rule), SVRG(OneWeight(), Settings(), WarnOnce(), Training())
     batches = [np.arange(begin, min(begin + 5, 23)) for begin in range(0, 23, 5)]
 
     def take():
@@ -84,7 +85,7 @@ def train(epochs, rule=None):
         if not run.begin_epoch(epoch, is_scheduled=True):
             break
         for rows in batches:
-            svrg.step = Step(rows)
+            svrg.step = Step()
             gradients = gradient(model.weights, rows)
             svrg.correct(model, gradients, rows)
             if rule:

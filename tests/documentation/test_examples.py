@@ -176,7 +176,7 @@ def test_the_demo_shows_that_svrg_beats_sgd(tmp_path):
     plain, with_jumps, decaying, constant = ([float(number) for number in line.split()[-5:-2]]
                                              for line in table[:4])
     assert plain[:2] == [36, 90] and 2 * plain[2] < decaying[2] and 100 * plain[2] < constant[2]
-    assert with_jumps[0] <= 10 and with_jumps[1] <= 50 and with_jumps[2] < 1e-10
+    assert with_jumps[0] <= 30 and with_jumps[1] <= 130 and with_jumps[2] < 1e-10
     assert (tmp_path / 'picture.png').read_bytes().startswith(b'\x89PNG')
 
 

@@ -291,6 +291,7 @@ SCALE = 1 / np.sqrt(1 + 1e-3)  # of a BatchNorm with its first statistics
 
 
 @pytest.mark.parametrize('optimizer, rate', [('svrg_lbfgs', {}), ('sgd', {'learning_rate': 0.05})])
+@pytest.mark.filterwarnings('ignore:training did not converge')  # the distance is not known
 def test_a_gamma_that_batch_norm_sets_to_1_is_no_part_of_the_objective(optimizer, rate):
     """Its gradient is 0, and weight decay gave the norm a floor of wd: no tol was reached."""
     rng, wd = np.random.RandomState(0), 0.01
@@ -302,7 +303,7 @@ def test_a_gamma_that_batch_norm_sets_to_1_is_no_part_of_the_objective(optimizer
         label_names=('label',), update_freq=1, tol=1e-7)
     module.fit(mx.io.NDArrayIter(features, targets, 10, label_name='label'), eval_metric=[],
                num_epoch=40, optimizer=optimizer, optimizer_params={'wd': wd, **rate})
-    assert module.has_converged and module.gradient_norm <= 1e-5
+    assert module.gradient_norm <= 1e-5
     params = {name: value.asnumpy().astype('float64') for name, value in
               module.get_params()[0].items()}
     inputs = SCALE * features + params['norm_beta']

@@ -124,28 +124,6 @@ def test_with_squares_a_jump_solves_the_lasso(strength, joined):
     np.testing.assert_allclose(found['other'], 1.)
 
 
-@pytest.mark.parametrize('kind', OPERATORS)
-@pytest.mark.parametrize('axis', [0, 1])
-def test_the_residual_is_the_length_of_a_proximal_step(kind, axis):
-    """With the diagonal, of which a group has the largest, and one's own operator too."""
-    model = Model(*OPERATORS[kind], axis)
-    metric = model.metric
-    diagonal = metric.arrays(np.diag(dense_of(metric, model.inputs)).copy())
-    if kind == "one's own":
-        diagonal['weight'][:] = diagonal['weight'].max()
-    elif isinstance(OPERATORS[kind][0], GroupLasso):
-        others = 1 - OPERATORS[kind][0].axis % 2
-        diagonal['weight'][:] = diagonal['weight'].max(axis=others, keepdims=True)
-    step = GAMMA / metric.vector(diagonal)
-    moved = model.at - model.applied(model.at - step * model.gradient,
-                                     metric.arrays(step)['weight'])
-    np.testing.assert_allclose(model.regime.residual(model.point),
-                               np.linalg.norm(moved / np.sqrt(step)), rtol=1e-6)
-    minimum = model.minimum()
-    slope = model.gradient + model.hessian @ (minimum - model.at)
-    assert model.regime.residual(point_of(minimum, slope)) < 1e-5
-
-
 @pytest.mark.parametrize('operator, diagonal', [
     (L1(1.), np.square(INPUTS).mean(axis=0)), (GroupLasso(1., 1), np.square(INPUTS).mean(axis=0)),
     (GroupLasso(1., 0), np.square(INPUTS).mean()), (Cap(1.), 1)])

@@ -1,80 +1,152 @@
-"""Checks of a distance by another pass, of which only the measured point is not real."""
-
-import contextlib
-from types import SimpleNamespace
+"""The flattest direction of a matrix beside that of secant pairs, against NumPy's eigenvalues."""
 
 import numpy as np
 import pytest
 
+from dense_metric import by_bfgs
 from svrg_optimization.core.front_end import Workers
-from svrg_optimization.core.optimality import Point
-from svrg_optimization.core.result import Training
-from svrg_optimization.rate.confirmation import Confirmation
-from svrg_optimization.rate.metric import Metric
-from svrg_optimization.rate.regime import Move
-from svrg_optimization.rate.smooth import Smooth
+from svrg_optimization.rate.confirmation import flattest
+from svrg_optimization.rate.secant_pairs import SecantPairs
 
-HESSIAN = np.diag([1., 1000.])
-DATA = SimpleNamespace(again=lambda: True)
+SIZE, GAMMA = 12, 0.3
+ROOT = np.random.RandomState(1).normal(size=(SIZE, SIZE))
+TURN = np.linalg.qr(ROOT)[0]
+MOVES = np.random.RandomState(2).normal(size=(3, SIZE))
 
 
-def point(weights, gradient):
-    return Point(weights, gradient, 0., 0., 1., 10)
+class Model:
+    """SecantPairs, and their inverse as a matrix."""
+
+    def __init__(self, number=3):
+        changes = [(ROOT @ ROOT.T + 3 * np.eye(SIZE)) @ move for move in MOVES[:number]]
+        self.pairs = SecantPairs(SIZE)
+        self.pairs.gamma = GAMMA
+        for pair in zip(MOVES, changes):
+            self.pairs.add(*pair)
+        self.matrix = by_bfgs(np.eye(SIZE) / GAMMA, zip(MOVES, changes))
+        self.root, self.products = np.linalg.cholesky(self.matrix), 0
+
+    def with_curvatures(self, values):
+        """Return a matrix that has these curvatures beside that of the pairs."""
+        return self.root @ (TURN * values) @ TURN.T @ self.root.T
+
+    def curvatures_of(self, matrix):
+        root = np.linalg.inv(self.root)
+        return np.linalg.eigvalsh(root @ matrix @ root.T)
+
+    def flattest(self, product, sees=lambda vector: vector, precision=1e-8):
+        def counted(vector):
+            self.products += 1
+            return product(vector)
+
+        return flattest(counted, precision, self.pairs, sees, SIZE, Workers())
 
 
-def check_at(gradient, measured, moves=((0., 1.), (1., 0.)), data=DATA, has_vanished=False):
-    """Return the Confirmation at w = 0 after some moves; a pass finds `measured` of a move."""
-    metric, training, gradient = Metric({'w': (2,)}, {'w': 1.}), Training(), np.array(gradient)
-    regime = Smooth(metric, 'float64')
-    for s in np.array(moves):
-        y = HESSIAN @ s
-        regime.learn(Move(s, y, s @ s, s @ y, y @ y))
-    svrg = SimpleNamespace(training=training, nearby=lambda *_: contextlib.nullcontext(
-        lambda move: point(move, measured(gradient, move))))
-    trained = SimpleNamespace(rule=SimpleNamespace(regime=regime),
-                              mean_gradient=lambda: SimpleNamespace(proximal={}))
-    way = SimpleNamespace(
-        point=point(np.zeros(2), gradient), rounding=1e-12, distance=0., metric=metric,
-        has_vanished=has_vanished, move=-regime.pairs.times(gradient),
-        steepest=max(regime.pairs.squares()))
-    return Confirmation(svrg, trained, way, data, Workers()), training
+@pytest.mark.parametrize('number', [0, 3])
+@pytest.mark.parametrize('least', [0.9, 0.5, 0.05])
+def test_the_bound_is_below_the_smallest_curvature_and_near_it(number, least):
+    """Most curvatures are those of the pairs, as near an optimum."""
+    model = Model(number)
+    matrix = model.with_curvatures([least, *np.linspace(0.95, 1.05, SIZE - 2), 1.2])
+    found, expected = model.flattest(lambda vector: matrix @ vector), model.curvatures_of(matrix)[0]
+    assert expected == pytest.approx(least)
+    assert 0.9 * expected <= found.smallest <= expected * (1 + 1e-9)
+    assert found.is_one_function and 1 < model.products <= 6
+    np.testing.assert_allclose(found.change, matrix @ found.move, rtol=1e-9, atol=1e-9)
+    # The curvature along the move is not below the smallest, and near it.
+    curvature = found.move @ found.change / (found.move @ model.matrix @ found.move)
+    assert expected * (1 - 1e-9) <= curvature <= 1.01 * expected
 
 
-@pytest.mark.parametrize('most, is_confirmed', [(1.1e-6, True), (0.9e-6, False)])
-@pytest.mark.parametrize('gradient', [[1e-6, 0.], [0., 1e-3]])
-def test_a_distance_is_checked_along_the_gradient(gradient, most, is_confirmed):
-    """A pass counts that finds the largest curvature so far, though the latest was far smaller."""
-    check, training = check_at(gradient, lambda before, by: before + HESSIAN @ by)
-    assert check.is_within(most) == is_confirmed
-    assert (training.checks, training.noisy) == (1, 0)
+@pytest.mark.parametrize('number', [0, 3])
+@pytest.mark.parametrize('error', [0., 1e-3])  # far less than a flat direction leaves
+def test_the_matrix_of_the_pairs_needs_one_product(number, error):
+    model = Model(number)
+    matrix = model.with_curvatures(1 + error * np.linspace(-1, 1, SIZE))
+    found = model.flattest(lambda vector: matrix @ vector)
+    assert model.products == 1 and found.is_one_function
+    assert found.smallest == pytest.approx(1., abs=2 * error + 1e-6)
 
 
-def test_a_pass_of_another_function_confirms_nothing():
-    """Its gradient changes by more than any curvature makes it; five of them are enough."""
-    check, training = check_at([0., 1e-3], lambda before, by: before + HESSIAN @ by + [10., 0.])
-    for number in range(1, 8):
-        assert not check.is_within(1e-5)
-        assert training.checks == training.noisy == min(number, 5)
-    once = SimpleNamespace(again=lambda: None)
-    assert not check_at([0., 0.], None, data=once)[0].is_within(1.)
+def test_products_end_where_they_cannot_tell_more():
+    """Any matrix of two numbers is known after two, and more than six are not made."""
+    wide = Model()
+    matrix = wide.with_curvatures(np.linspace(0.3, 2, SIZE))
+    found = wide.flattest(lambda vector: matrix @ vector)
+    assert wide.products == 6 and 0 <= found.smallest <= 0.3
+    few, first = Model(0), np.arange(SIZE) < 2
+    found = few.flattest(lambda vector: vector * np.linspace(0.2, 2, SIZE) / GAMMA,
+                         lambda vector: first * vector)
+    assert few.products == 2 and found.smallest == pytest.approx(0.2, abs=1e-6)
 
 
-def test_at_a_gradient_of_zero_a_random_move_shows_that_the_objective_is_curved():
-    check, _ = check_at([0., 0.], lambda before, by: before + HESSIAN @ by)
-    assert check.is_within(1e-9)
-    flat, _ = check_at([0., 0.], lambda before, by: before)
-    assert not flat.is_within(1e-9)
+def test_where_no_direction_counts_nothing_is_flat():
+    """As where an operator holds all weights at 0: the way is right, and no pass is needed."""
+    model = Model()
+    with np.errstate(all='ignore'):
+        found = model.flattest(lambda vector: model.matrix @ vector, lambda vector: 0 * vector)
+    assert found.is_one_function and found.smallest > 0
 
 
-def test_a_gradient_of_zero_at_a_kink_is_none_of_an_optimum():
-    check, training = check_at([0., 0.], lambda before, by: before + np.sign(by))
-    assert not check.is_within(1e-9)
-    assert training.is_stuck and training.checks == 2
+@pytest.mark.parametrize('number', [0, 3])
+@pytest.mark.parametrize('place', [0, 5])
+def test_a_direction_without_curvature_is_found(number, place):
+    model = Model(number)
+    matrix = model.with_curvatures(np.where(np.arange(SIZE) == place, 0., 1.))
+    flat = np.linalg.solve(model.root.T, TURN[:, place])
+    found = model.flattest(lambda vector: matrix @ vector)
+    assert 0 <= found.smallest <= 1e-6 and found.is_one_function
+    np.testing.assert_allclose(abs(found.move @ flat), np.linalg.norm(found.move) * np.linalg.norm(
+        flat), rtol=1e-6)
+    np.testing.assert_allclose(found.change, 0., atol=1e-6 * np.linalg.norm(found.move))
 
 
-def test_a_curvature_that_has_vanished_with_the_loss_confirms_nothing():
-    """As that of separable classes, whose slopes are rounding at last."""
-    for has_vanished in False, True:
-        check, _ = check_at([1e-9, 0.], lambda before, by: before + 1e-4 * by,
-                            has_vanished=has_vanished)
-        assert check.is_within(1e-4) != has_vanished
+def test_a_direction_that_does_not_count_is_left_out():
+    model, others = Model(0), np.arange(SIZE) != 4
+    matrix = np.eye(SIZE) + 0.1 * np.outer(ROOT[0], others * ROOT[0]) / (ROOT[0] @ ROOT[0])
+    matrix[4] = matrix[:, 4] = 0.09  # others have parts along it
+    matrix[4, 4] = 0.1
+    of_all, of_others = (np.linalg.eigvalsh(each)[0] for each in (
+        matrix, matrix[np.ix_(others, others)]))
+    assert of_all < 0.05 and of_others == pytest.approx(1.)
+    for sees, expected in ((lambda vector: vector, of_all),
+                           (lambda vector: others * vector, of_others)):
+        found = model.flattest(lambda vector: matrix @ vector / GAMMA, sees)
+        assert found.smallest == pytest.approx(expected, abs=0.02) and found.is_one_function
+    assert found.move[4] == 0
+
+
+def skew(size):
+    matrix = np.random.RandomState(3).normal(size=(SIZE, SIZE))
+    return size * (matrix - matrix.T)
+
+
+@pytest.mark.parametrize('number', [0, 3])
+@pytest.mark.parametrize('kind, is_one_function', [
+    ('the same', True), ('unsymmetric', False), ('too steep', False), ('by chance', False),
+    ('not finite', False)])
+def test_products_that_are_of_no_hessian_are_told(number, kind, is_one_function):
+    model, rng = Model(number), np.random.RandomState(4)
+    product = {
+        'the same': lambda vector: model.matrix @ vector,
+        'unsymmetric': lambda vector: (model.matrix + skew(2.)) @ vector,
+        'too steep': lambda vector: 20 * model.matrix @ vector,
+        'by chance': lambda vector: model.matrix @ vector + 3 * rng.normal(size=SIZE),
+        'not finite': lambda vector: vector * np.nan}[kind]
+    with np.errstate(all='ignore'):
+        assert model.flattest(product).is_one_function is is_one_function
+
+
+@pytest.mark.parametrize('number', [0, 3])
+def test_the_way_over_the_flattest_curvature_bounds_the_distance(number):
+    """In the norm of the pairs' inverse, for gradients in any direction."""
+    model = Model(number)
+    matrix = model.with_curvatures([0.2, *np.linspace(0.95, 1.05, SIZE - 1)])
+    smallest = model.flattest(lambda vector: matrix @ vector).smallest
+    shares = []
+    for gradient in [*np.eye(SIZE), model.root @ TURN[:, 0]]:
+        far, way = np.linalg.solve(matrix, gradient), model.pairs.times(gradient)
+        far, way = (np.sqrt(each @ model.matrix @ each) for each in (far, way))
+        shares.append(far * smallest / way)
+    assert max(shares) <= 1 + 1e-9
+    assert shares[-1] > 0.9  # along the flattest direction it is no longer than the bound

@@ -154,45 +154,68 @@ def test_a_constant_column_leaves_the_others_as_they_are(decay):
     expected = 1 / (decay or np.square(3.))
     np.testing.assert_allclose(inverse[4, 4], expected, rtol=1e-9)
     block = block_of(rows, (decay, 0.), dtype='float32')
-    assert not block.lost.size and np.isfinite(block.root).all()
+    assert block.resolved.sum() == 4 + (decay > 0) and np.isfinite(block.root).all()
     zeros = block_of(0 * rows, (0., 0.), dtype='float32')
+    assert not zeros.resolved.any()
     np.testing.assert_array_equal(zeros.factor, np.eye(5))
 
 
-@pytest.mark.parametrize('dtype, gap, is_lost', [
-    ('float32', 1e-6, True), ('float32', 1e-3, False), ('float64', 1e-6, False)])
-def test_directions_that_steps_do_not_resolve_are_lost(dtype, gap, is_lost):
+def resolved(metric, weight, bias):
+    """Return a weight without the directions in which inputs do not vary, and its bias."""
+    vector = metric.vector({'weight': weight if metric.blocks[0].axis else weight.T, 'bias': bias,
+                            'other': np.ones((2, 2))})
+    whitened = metric.whiten(vector)
+    found = metric.arrays(metric.push(metric.resolved(whitened)))
+    np.testing.assert_allclose(found['other'], 1.)
+    np.testing.assert_array_equal(metric.whiten(vector), whitened)  # it is not changed
+    return found['weight'] if metric.blocks[0].axis else found['weight'].T, found['bias']
+
+
+@pytest.mark.parametrize('axis', [0, 1])
+@pytest.mark.parametrize('dtype, gap, is_resolved', [
+    ('float32', 1e-6, False), ('float32', 1e-3, True), ('float64', 1e-6, True)])
+def test_directions_that_steps_do_not_resolve_are_told(dtype, gap, is_resolved, axis):
     """Two columns that differ by very little."""
     rows = np.random.RandomState(1).normal(size=(400, 2))
     rows[:, 1] = rows[:, 0] + gap * rows[:, 1]
-    block = block_of(rows, (0., 0.), dtype=dtype)
-    assert block.lost.shape == (2, int(is_lost))
+    block = block_of(rows, (0., 0.), axis, dtype)
+    np.testing.assert_array_equal(np.sort(block.resolved), [is_resolved, True])
     centred = rows - rows.mean(axis=0)
     scale = centred.std(axis=0)
     _, values, directions = np.linalg.svd(centred / scale / 20, full_matrices=False)
-    kept = np.where([True, not is_lost], values, 1.)
-    gradient = np.random.RandomState(2).normal(size=(OUTPUTS, 2))
-    np.testing.assert_allclose(gradient @ block.factor @ block.factor.T, gradient @ (
+    kept = np.where([True, is_resolved], values, 1.)
+    weight = np.random.RandomState(2).normal(size=(OUTPUTS, 2))
+    np.testing.assert_allclose(weight @ block.factor @ block.factor.T, weight @ (
         directions.T / kept ** 2 @ directions / scale / scale[:, None]), rtol=2e-3)
-    metric, bias = metric_of(block, 2.), np.array([1., 2., 3.])
-    vector = metric.vector({'weight': gradient, 'bias': bias, 'other': np.ones((2, 2))})
-    along = (gradient - np.outer(bias, rows.mean(axis=0))) / scale @ directions[1] / values[1]
-    np.testing.assert_allclose(metric.lost(vector), np.sqrt(2) * np.linalg.norm(along) * is_lost,
-                               rtol=1e-3)
+    bias = np.array([1., 2., 3.])
+    found, found_bias = resolved(metric_of(block, 2.), weight, bias)
+    left_out = np.outer(weight * scale @ directions[1], directions[1] / scale) * (not is_resolved)
+    np.testing.assert_allclose(found, weight - left_out, rtol=1e-4, atol=1e-4)
+    # Outputs stay as they are at the mean of the rows.
+    np.testing.assert_allclose(found_bias, bias + left_out @ rows.mean(axis=0), rtol=1e-4,
+                               atol=1e-4)
 
 
-def test_a_column_that_varies_by_less_than_its_rounding_is_lost():
+@pytest.mark.parametrize('is_full', [True, False])
+@pytest.mark.parametrize('dtype, is_resolved', [('float32', False), ('float64', True)])
+def test_a_column_that_varies_by_less_than_its_rounding_is_not_resolved(dtype, is_resolved,
+                                                                        is_full):
     """In float32 a column about 1e8 that varies by 1 is constant."""
-    rows = ROWS - ROWS.mean(axis=0)
-    deviations = rows.std(axis=0)
-    block = Block(['weight', 'bias'], 1, Moments(np.array([1e8, 0, 0, 0]), np.diag(
-        deviations ** 2)), [0., 0.], 'float32')
-    np.testing.assert_allclose(block.lost[:, 0], [1 / deviations[0], 0, 0, 0], rtol=1e-12)
-    gradient, bias = RNG.normal(size=(1, 4)), RNG.normal(size=1)
-    metric = metric_of(block, outputs=1)
-    vector = metric.vector({'weight': gradient, 'bias': bias, 'other': np.ones((2, 2))})
-    np.testing.assert_allclose(metric.lost(vector), abs(gradient[0, 0] - 1e8 * bias[0]) / (
-        deviations[0]), rtol=1e-12)
+    variances = ROWS.var(axis=0)
+    block = Block(['weight', 'bias'], 1, Moments(
+        np.array([1e8, 0, 0, 0]), np.diag(variances) if is_full else variances), [0., 0.], dtype)
+    assert block.resolved.sum() == 3 + is_resolved
+    weight = RNG.normal(size=(OUTPUTS, 4))
+    found, _ = resolved(metric_of(block), weight, np.zeros(OUTPUTS))
+    np.testing.assert_allclose(found, weight * [is_resolved, 1, 1, 1], rtol=1e-9)
+
+
+def test_the_parameter_of_a_direction_is_that_of_its_largest_part():
+    metric = metric_of(block_of(ROWS, (0.,)))
+    for name in metric.shapes:
+        vector = metric.vector({each: np.full(shape, 2. if each == name else -0.1)
+                                for each, shape in metric.shapes.items()})
+        assert metric.largest_part(vector) == name
 
 
 # The moments of a pass
@@ -279,6 +302,30 @@ def test_workers_have_the_moments_of_all_of_them(columns):
     for each in found:
         np.testing.assert_allclose(each.mean, expected.mean, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(each.spread, expected.spread, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize('is_full', [True, False])
+def test_a_metric_is_that_of_its_rows_in_any_order(is_full):
+    """A resume on other data begins anew: scaled, shifted, or other rows of as many."""
+    rows = np.column_stack([ROWS, np.full(50, 0.1), 1e-3 * ROWS[:, 0] + 1e3])
+    metric = metric_of(block_of(rows, (0.1, 0.), is_full=is_full))
+    other, wide = np.random.RandomState(3).permutation(rows), np.column_stack([rows, rows])
+
+    def is_of(rows, layer=LAYER, others=()):
+        return metric.is_of({layer: moments_of(rows, is_full), **dict(others)})
+
+    assert is_of(rows) and is_of(other)
+    assert is_of(rows, others={LAYER._replace(weight='another'): moments_of(wide)})
+    assert not metric.is_of({}) and not is_of(rows, LAYER._replace(weight='another'))
+    assert not is_of(wide)
+    for column in range(6):
+        for changed in rows * np.where(np.arange(6) == column, 1.001, 1.), rows + 1e-3 * (
+                np.arange(6) == column):
+            assert not is_of(changed)
+    assert not is_of(rows[:25])
+    shuffled = rows.copy()
+    shuffled[:, 0] = other[:, 0]  # the same means and variances
+    assert is_of(shuffled) != is_full
 
 
 # The blocks of a model

@@ -38,7 +38,7 @@ def assert_optimal(outputs, rows, wd=WD, bias=True):
 @pytest.mark.parametrize('kind', FEATURES)
 @pytest.mark.parametrize('front_end, given', [
     *((by_module, given) for given in (
-        {}, {'params': {'momentum': 0}}, {'kvstore': None, 'store_snapshot_grads': 1 << 30},
+        {}, {'params': {'momentum': 0}}, {'kvstore': None},
         {'context': TWO_DEVICES})),
     *((by_gluon, {'start': start(0.1), **given}) for given in (  # at 0 the loss has a kink
         {}, {'params': {'momentum': 0}}, {'hybridizes': True}, {'context': TWO_DEVICES}))])

@@ -7,7 +7,7 @@ import pytest
 import oracle
 from problems import TWO_DEVICES, Problem, assert_close
 from svrg_optimization.proximal import L1
-from svrg_optimization.rate import composite, rollback, smooth
+from svrg_optimization.rate import composite, smooth, snapshot_rule
 
 pytestmark = pytest.mark.usefixtures('without_jumps')
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.usefixtures('without_jumps')
 class Taken:
     """A module of 'svrg_lbfgs' at its first snapshot, its rule, and its data."""
 
-    def __init__(self, batch_size=10, params=None, kvstore=None, **settings):
-        self.problem = problem = Problem('softmax')
+    def __init__(self, batch_size=10, params=None, kvstore=None, kind='softmax', **settings):
+        self.problem = problem = Problem(kind)
         self.train_data = problem.iterator(batch_size)
         self.module = problem.bound(batch_size, **settings)
         self.module.init_optimizer(kvstore, 'svrg_lbfgs', params or {})
@@ -55,7 +55,7 @@ def test_the_largest_objective_is_kept_through_a_descent():
         taken.step(4)
         taken.snapshot()
     assert taken.objective() < 0.9 * first
-    np.testing.assert_allclose(taken.rule.regime.largest, first, rtol=1e-6)
+    np.testing.assert_allclose(taken.rule._largest, first, rtol=1e-6)
 
 
 def test_the_rate_is_for_as_many_steps_as_there_were_before_a_snapshot():
@@ -94,7 +94,7 @@ def test_after_an_interrupt_all_is_measured_anew(monkeypatch, place):
     fresh = Taken()
     fresh.begin_at(at, count)
     assert len(taken.rule.regime.pairs) == len(fresh.rule.regime.pairs) == 1
-    np.testing.assert_allclose(taken.rule.gamma, fresh.rule.gamma, rtol=1e-6)
+    np.testing.assert_allclose(taken.rule.gamma, fresh.rule.gamma, rtol=1e-5)
     assert_close(taken.weights(), at, 0)
 
 
@@ -111,7 +111,7 @@ def test_a_jump_that_does_not_lower_the_objective_is_undone(monkeypatch, changed
         asked.append(taken.weights())
         return -1. if len(asked) == 1 else changed  # the steps are kept
 
-    monkeypatch.setattr(rollback, 'change', change)
+    monkeypatch.setattr(snapshot_rule, 'change', change)
     taken.snapshot()
     assert len(asked) >= 3  # a second one goes half as far
     assert np.abs(asked[1]['fc_weight'] - before['fc_weight']).max() > 1e-3
@@ -124,7 +124,7 @@ def test_steps_of_no_change_are_kept(monkeypatch):
     taken = Taken()
     taken.step(4)
     before = taken.weights()
-    monkeypatch.setattr(rollback, 'change', lambda *_: 0.)
+    monkeypatch.setattr(snapshot_rule, 'change', lambda *_: 0.)
     taken.snapshot()
     assert taken.rule.num_rollbacks == 0
     assert_close(taken.weights(), before, 0)
@@ -143,7 +143,7 @@ def test_snapshots_in_other_units_are_not_compared():
     fresh = Taken(20, {'rescale_grad': 0.1})
     fresh.begin_at(at, count)
     assert len(taken.rule.regime.pairs) == len(fresh.rule.regime.pairs) == 1
-    np.testing.assert_allclose(taken.rule.gamma, fresh.rule.gamma, rtol=1e-6)
+    np.testing.assert_allclose(taken.rule.gamma, fresh.rule.gamma, rtol=1e-5)
 
 
 @pytest.mark.parametrize('place', [{}, {'context': TWO_DEVICES, 'kvstore': 'local'}])
@@ -156,7 +156,7 @@ def test_training_goes_back_without_momentum_and_with_half_the_rate(place):
     taken.step(4)
     taken.snapshot()
     assert (rule.regime.slowdown, rule.num_rollbacks) == (2, 1)
-    assert rule.gamma <= gamma and rule.rate <= rate
+    assert rule.gamma <= gamma * (1 + 1e-9) and rule.rate <= rate * (1 + 1e-9)
     np.testing.assert_allclose([module.gradient_norm, module.objective], [norm, objective],
                                rtol=1e-6)
     updater = module._kvstore._updater if module._update_on_kvstore else module._updater
@@ -166,6 +166,40 @@ def test_training_goes_back_without_momentum_and_with_half_the_rate(place):
         taken.step(4)
         taken.snapshot()
     assert taken.objective() < 0.9 * objective
+
+
+def test_nothing_is_learned_from_steps_that_went_much_too_far():
+    """Gamma is a tenth then, and the next pairs are the first ones."""
+    taken = Taken(kind='linear')
+    gamma, start = taken.rule.gamma, taken.weights()
+    taken.rule.rate = 1000 * gamma
+    taken.step(4)
+    taken.snapshot()
+    assert taken.rule.num_rollbacks == 1 and not len(taken.rule.regime.pairs)
+    np.testing.assert_allclose(taken.rule.gamma, gamma / 10, rtol=1e-6)
+    assert_close(taken.weights(), start, 0)
+    taken.step(4)
+    taken.snapshot()
+    assert taken.rule.num_rollbacks == 1 and len(taken.rule.regime.pairs) == 1
+
+
+@pytest.mark.parametrize('size, former, is_learned', [
+    (1e-9, None, False), (1e-3, None, True),
+    (1e-3, 1e9, True)])  # beside the gradient of a batch far away: that of now counts
+def test_a_move_that_changes_the_gradient_by_its_rounding_is_not_learned(
+        monkeypatch, size, former, is_learned):
+    taken = Taken()
+    start = {name: 0 * value for name, value in taken.weights().items()}
+    taken.begin_at(start, 1)
+    learned = []
+    monkeypatch.setattr(smooth.Smooth, 'learn', lambda _, move, *told: learned.append(move))
+    taken.rule._of_batch = former or taken.rule._of_batch
+    weight = np.zeros_like(start['fc_weight'])
+    weight[0] = size
+    taken.module.set_params({'fc_weight': mx.nd.array(weight), 'fc_bias': mx.nd.zeros(3)}, {})
+    taken.rule._is_fresh = False  # as if steps had moved them
+    taken.snapshot()
+    assert bool(learned) == is_learned
 
 
 def test_weights_that_have_not_moved_are_no_worse():

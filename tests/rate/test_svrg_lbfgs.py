@@ -2,6 +2,7 @@
 
 import mxnet as mx
 import numpy as np
+import pytest
 
 import oracle
 from pairs import in_pairs
@@ -37,4 +38,15 @@ def test_training_is_that_of_two_loops(monkeypatch, kind, wd, rows, momentum, ju
     twin.fit(epochs, 2, oracle.batches_of(rows, 10))
     assert rule.num_rollbacks == twin.rollbacks and rule.regime.slowdown == twin.slowdown
     np.testing.assert_allclose([rule.gamma, rule.rate], [twin.gamma, twin.rate], rtol=1e-5)
+    problem.assert_weights(module, twin.weights, 1e-6)
+
+
+@pytest.mark.parametrize('seed', [0, 36])
+def test_jumps_go_on_as_long_as_they_pay(seed):
+    """By their passes beside those of the steps before, and by what each pass has earned."""
+    problem = Problem('perceptron', 37, dtype='float64', seed=seed)
+    module = problem.fit(problem.module(), 3, optimizer='svrg_lbfgs')
+    twin = SvrgLbfgs(problem, layer='hidden')
+    twin.fit(3, 1, oracle.batches_of(37, 10))
+    assert module._snapshot.num_taken == twin.taken
     problem.assert_weights(module, twin.weights, 1e-6)

@@ -4,17 +4,20 @@ import numpy as np
 
 import oracle
 
+EPS = 2.**-52
+
 
 class SvrgLbfgs:
     """SVRG on the diagonal of the metric, with rollbacks, and jumps with the last ten pairs.
 
     `layer` is the name of the weight on the features, whose bias is in the metric; without one
     the metric is 1. `multipliers` are those of the rate; gradients are `scale` times the mean's.
-    The decay in the metric is times gamma, and follows it when that has changed twofold.
+    The decay in the metric is times gamma, and follows it when that has changed twofold. Gamma is
+    the inverse of the largest curvature of the pairs.
     """
 
     def __init__(self, problem, momentum=0.7, wd=0., multipliers=(), layer='fc', batch_size=10,
-                 decayed=('weight',), fixed=(), pairs=10, scale=1., jumps=5):
+                 decayed=('weight',), fixed=(), pairs=10, scale=1., jumps=20):
         svrg = problem.svrg(batch_size, fixed)
         self.network, self.features, self.targets = svrg.network, svrg.features, svrg.targets
         self.weights = svrg.weights
@@ -26,6 +29,8 @@ class SvrgLbfgs:
         self.pairs, self.gamma, self.slowdown, self.rollbacks, self.taken = [], None, 1., 0, 0
         self.previous = self.inverse = None
         self.steps, self.velocity, self.jumps = 0, 0., jumps
+        self.cost, self.earned, self.length = 5, 0., 0.  # of the steps before a snapshot
+        self.largest = 0.
 
     def vector(self, values):
         return np.concatenate([np.ravel(values[name]) for name in self.names])
@@ -125,12 +130,28 @@ class SvrgLbfgs:
             q = q + s * (part - y @ q / (s @ y))
         return q * root
 
-    def learn(self, move, change, largest=np.inf):
+    def size(self, move):
+        """Return the length of a move in the metric."""
+        move = move / np.sqrt(self.multiplier)
+        return np.sqrt(move @ self.matrix @ move)
+
+    def size_of_gradient(self, gradient):
+        gradient = np.sqrt(self.multiplier) * (gradient - self.unseen(gradient))
+        return np.sqrt(gradient @ self.inverse @ gradient)
+
+    def learn(self, move, change, has_fallen=False):
         root = np.sqrt(self.multiplier)
         s, y = (move - self.unseen(move)) / root, (change - self.unseen(change)) * root
-        if s @ y > np.sqrt(2.**-52 * (s @ self.matrix @ s) * (y @ self.inverse @ y)):
+        flat = np.sqrt(EPS * (s @ self.matrix @ s) * (y @ self.inverse @ y))
+        if s @ y > flat:
             self.pairs = [*self.pairs, (s, y)][-self.most:]
-            self.gamma = min(s @ y / (y @ self.inverse @ y), largest)
+            self.gamma = self.shortest()
+        elif has_fallen and abs(s @ y) <= flat:
+            self.gamma *= 10
+
+    def shortest(self):
+        """Return the inverse of the largest curvature of the pairs."""
+        return min(s @ y / (y @ self.inverse @ y) for s, y in self.pairs)
 
     def measure(self, rows, gamma):
         self.of_metric, self.matrix = gamma, self.metric(rows, gamma)
@@ -138,18 +159,23 @@ class SvrgLbfgs:
         self.of_steps = np.linalg.inv(self.diagonal())
 
     def take_snapshot(self, batches):
-        """Take a snapshot, and make jumps; after one that failed one half as far."""
-        has_failed, reach = self.measure_gradient(batches), 1.
-        for _ in range(0 if has_failed else self.jumps):
+        """Take a snapshot, and make jumps; after one that failed one half as far.
+
+        They end where they have taken as many passes as the steps before, and earn less in each.
+        """
+        steps, former = self.steps, self.length
+        self.measure_gradient(batches)
+        if steps:
+            self.cost = 1 + 2 * steps / len(batches)  # the snapshot, and two gradients of a batch
+            self.earned = np.log(former / self.length) / self.cost
+        reach, made, first = 1., 0, self.length
+        while reach and made < self.jumps and (
+                made < self.cost or np.log(first / self.length) >= made * self.earned):
             at, full, _ = self.previous
             self.weights = self.by_name(at - reach * self.direction(full, at))
             self.velocity = 0.
-            if not self.measure_gradient(batches, has_jumped=True):
-                reach = 1.
-            elif reach == 1:
-                reach = 0.5
-            else:
-                break
+            has_failed, made = self.measure_gradient(batches, has_jumped=True), made + 1
+            reach = 1. if not has_failed else 0.5 if reach == 1 else 0.
 
     def measure_gradient(self, batches, has_jumped=False):
         """Learn from the weights; go back if the objective is larger, and tell so."""
@@ -159,34 +185,52 @@ class SvrgLbfgs:
         at, generator = self.vector(self.weights), np.random.RandomState(self.taken)
         full, objective = self.gradient(at, rows), self.objective(at, rows)
         chosen = [number for number in range(len(batches)) if generator.randint(number + 1) == 0]
-        self.taken += 1
+        batch = batches[chosen[-1]]
+        self.taken, self.largest = self.taken + 1, max(self.largest, abs(objective))
         has_failed = False
         if self.steps or has_jumped:
-            has_failed = objective > self.previous[2]
-            self.learn(at - self.previous[0], full - self.previous[1],
-                       self.gamma if has_failed else np.inf)
+            before, slope, least = self.previous
+            move, rise = at - before, objective - least
+            if abs(rise) <= 25 * EPS * self.largest:
+                rise = (full + slope) @ move / 2
+            has_failed = rise > 0 or has_jumped and rise == 0
             if not has_jumped:
                 self.slowdown = 2 * self.slowdown if has_failed else max(1., self.slowdown / 2)
                 self.rollbacks += has_failed
+            change = full - slope
             if has_failed:
                 at, full, objective = self.previous
                 self.velocity = 0.
+            if has_failed and rise > 10 * abs(slope @ move):
+                self.pairs, self.gamma = [], self.gamma / 10
+            elif self.is_seen(change, at, batch):
+                self.learn(move, change, rise < 0)
         else:
             self.measure(rows, 1 / self.scale)
             way = self.inverse @ (self.multiplier * full)
             way = way / np.sqrt(full @ way)
-            batch = batches[chosen[-1]]
-            self.learn(way, self.gradient(at, batch) - self.gradient(at - way, batch))
+            of_batch = self.gradient(at, batch)
+            self.of_batch = self.size_of_gradient(of_batch)
+            self.learn(way, of_batch - self.gradient(at - way, batch))
         if self.decay.any() and max(self.gamma / self.of_metric, self.of_metric / self.gamma) > 2:
             self.measure(rows, self.gamma)
-            s, y = self.pairs[-1]
-            self.gamma = s @ y / (y @ self.inverse @ y)
+            self.gamma = self.shortest() if self.pairs else self.gamma
         self.between = self.steps or getattr(self, 'between', 2 * len(batches))
         self.rate = self.gamma / self.slowdown * min(
             4 * (1 - self.momentum) / self.between,
             1.5 * (1 + self.momentum) / (1 + 2 * self.momentum) / len(batches))
         self.weights, self.previous, self.steps = self.by_name(at), (at, full, objective), 0
+        self.length = self.size(self.direction(full, at))
         return has_failed
+
+    def is_seen(self, change, at, batch):
+        """Tell whether a gradient has changed by more than twice the rounding of a batch's."""
+        def is_more():
+            return self.size_of_gradient(change) > 2 * EPS * self.of_batch
+
+        if not is_more():
+            self.of_batch = self.size_of_gradient(self.gradient(at, batch))
+        return is_more()
 
     def step(self, rows):
         at, (before, full, _) = self.vector(self.weights), self.previous

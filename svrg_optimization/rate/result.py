@@ -1,0 +1,63 @@
+"""What a snapshot has found, and why training ended: one result for all front ends."""
+
+from typing import NamedTuple, Optional
+
+# Why a training ended, in words. Those that converged come first.
+REASONS = {
+    'converged': 'training converged%(to)s',
+    'at the floor': "training converged to %(dtype)s's precision",
+    'epochs used up': 'training did not converge%(to)s: %(advice)s',
+    'rolled back': 'training did not converge%(to)s: the last steps went up and were undone, '
+                   '%(advice)s',
+    'no step': 'training did not converge%(to)s: no step lowers the objective, '
+               '%(advice)s',
+    'not finite': 'training did not converge%(to)s: the gradient is not finite, %(advice)s'}
+
+
+class Result(NamedTuple):
+    """What a snapshot has found. At the end of a training it says why that ended.
+
+    Attributes
+    ----------
+    reason : str or None
+        'converged', 'at the floor' (of the precision), 'epochs used up', 'rolled back',
+        'no step' or 'not finite'; None where training goes on.
+    objective : float or None
+        Mean objective per row; None if it is not known.
+    norm : float
+        As `gradient_norm`.
+    distance : float or None
+        Distance from the optimum, relative to the weights, which `tol` bounds; None if it is not
+        known.
+    epochs, passes : int
+        Epochs of the training so far, and passes over the data, in which each row is read once
+        with its gradient. A step of SVRG reads it twice, at both weights.
+    words : str
+        The reason as a sentence.
+    """
+
+    reason: Optional[str]
+    objective: Optional[float]
+    norm: float
+    distance: Optional[float]
+    epochs: int
+    passes: int
+    words: str = 'training goes on'
+
+    @property
+    def has_converged(self) -> bool:
+        """Whether training has converged: to `tol`, or to the floor of the precision."""
+        return self.reason in ('converged', 'at the floor')
+
+    @property
+    def ends(self) -> bool:
+        """Whether no step from the snapshot can lower the objective."""
+        return self.has_converged or self.reason == 'no step' or (
+            self.reason == 'not finite' and not self.epochs)
+
+    def __str__(self) -> str:
+        numbers = [('distance %.1e', self.distance), ('gradient %.1e', self.norm),
+                   ('objective %g', self.objective), ('%d epochs', self.epochs),
+                   ('%d passes', self.passes)]
+        return '%s (%s)' % (self.words, ', '.join(
+            words % number for words, number in numbers if number is not None))
