@@ -81,8 +81,7 @@ def test_any_registered_optimizer_steps_on_svrg_gradients(optimizer, context):
 
 @pytest.mark.parametrize('context, is_mean', [(mx.cpu(), False), (TWO_DEVICES, False),
                                               (mx.cpu(), True)])
-@pytest.mark.parametrize('stored', [False, True])
-def test_batches_may_be_smaller_than_those_bound(context, is_mean, stored):
+def test_batches_may_be_smaller_than_those_bound(context, is_mean):
     """The full gradient is in the units of each batch, and the rate's scale that of the bound."""
     problem, sgd = Problem('softmax', rows=60), {'learning_rate': 0.2}
     svrg = problem.svrg(20, **sgd)
@@ -90,7 +89,7 @@ def test_batches_may_be_smaller_than_those_bound(context, is_mean, stored):
         problem.symbol = mx.sym.SoftmaxOutput(problem.symbol.get_internals()['fc_output'],
                                               mx.sym.Variable('label'), normalization='batch')
         sgd['rescale_grad'] = 1.
-    module = problem.module(2, context=context, store_snapshot_grads=stored)
+    module = problem.module(2, context=context)
     for batch_size, begin, end in ((20, 0, 2), (4, 2, 6)):
         svrg.optimizer.rescale = 1 / (batch_size if is_mean else 20)
         _, steps = assert_svrg(problem, module, end, 2, svrg, sgd, begin_epoch=begin,
