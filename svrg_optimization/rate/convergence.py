@@ -68,7 +68,8 @@ def _found(svrg, trained, rule, a_pass, workers):
     way, = workers.allreduce_max([float(np.linalg.norm(rule.way))])
     if rule.is_stuck:
         rounding *= _FLAT
-    left, floor = way / rule.smallest, rounding + _FLAT * rule.noise(False)
+    most = _USELESS * metric.spread(rule.point.weights, about_zero=True)
+    left, floor = way / rule.smallest, min(most, rounding + _FLAT * rule.noise(False))
     if left > max(near, floor) or rule.rows_differ or a_pass.again() is None:
         return (left / size if size else math.inf if way else 0.), None
     # So long that the rounding of weights and the change of the curvature weigh alike.
@@ -83,7 +84,7 @@ def _found(svrg, trained, rule, a_pass, workers):
 
         rule.measure_noise(point_at)
         check = flattest(product, precision, rule.regime.pairs, rule.sees, metric.size, workers)
-    floor = rounding + _FLAT * rule.noise(False)
+    floor = min(most, rounding + _FLAT * rule.noise(False))
     rule.smallest = min(max(check.smallest, precision_of(dtype)), 1.)
     left = max(way, rule.noise()) / rule.smallest if check.smallest > 0 else math.inf
     training.flat = ''

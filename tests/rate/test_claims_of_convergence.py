@@ -258,7 +258,7 @@ def test_the_outputs_are_right_or_the_word_is_not_said(front_end, kind, batch):
     ('softmax', np.zeros(1000))])
 @pytest.mark.parametrize('initializer', [mx.init.Uniform(0.01), mx.init.Zero()],
                          ids=['uniform', 'zero'])
-@pytest.mark.filterwarnings('ignore:training did not converge|tol may not be reached')
+@pytest.mark.filterwarnings('ignore:training did not converge|tol may not be|the loss is not')
 def test_where_there_is_no_optimum_that_is_said(front_end, loss, targets, initializer):
     result = front_end(Problem(loss, NORMAL[:200], targets[:200]), 30,
                        initializer=initializer).by.result
@@ -286,7 +286,7 @@ LEFT_OUT = Problem('squares', NORMAL[:330], NORMAL[:330, 0] + CHANCE[:330], shuf
     (by_module, {'data': LEFT_OUT.iterator(last_batch_handle='discard')}, 23),
     (by_gluon, {'data': LEFT_OUT.loader(last_batch='discard')}, 5),
     (by_gluon, {'changed': with_noise, 'initializer': mx.init.Uniform()}, 3)])
-@pytest.mark.filterwarnings('ignore:training did not converge|tol may not be reached')
+@pytest.mark.filterwarnings('ignore:training did not converge|tol may not be|the loss is not')
 def test_passes_of_other_functions_are_told(front_end, given, seed):
     """With these random numbers training was said to have converged to float32's precision."""
     np.random.seed(seed)
