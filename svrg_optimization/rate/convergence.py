@@ -62,13 +62,12 @@ def _found(svrg, trained, rule, a_pass, workers):
     if not rule.knows_distance or leaves_out_other_rows(a_pass.train_data):
         return math.inf, None
     size, dtype = metric.spread(rule.point.weights), rule.regime.dtype
-    rounding = min(metric.rounding(rule.point.weights, dtype),
-                   _USELESS * metric.spread(rule.point.weights, about_zero=True))
+    most = _USELESS * metric.spread(rule.point.weights, about_zero=True)
+    rounding = min(most, metric.rounding(rule.point.weights, dtype))
     near = (svrg.settings.tol or 0.) * size
     way, = workers.allreduce_max([float(np.linalg.norm(rule.way))])
     if rule.is_stuck:
         rounding *= _FLAT
-    most = _USELESS * metric.spread(rule.point.weights, about_zero=True)
     left, floor = way / rule.smallest, min(most, rounding + _FLAT * rule.noise(False))
     if left > max(near, floor) or rule.rows_differ or a_pass.again() is None:
         return (left / size if size else math.inf if way else 0.), None
