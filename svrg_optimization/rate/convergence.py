@@ -68,7 +68,7 @@ def _found(svrg, trained, rule, a_pass, workers):
     way, = workers.allreduce_max([float(np.linalg.norm(rule.way))])
     if rule.is_stuck:
         rounding *= _FLAT
-    left, floor = way / rule.smallest, min(most, rounding + _FLAT * rule.noise(False))
+    left, floor = way / rule.smallest, _floor(rounding, rule, most)
     if left > max(near, floor) or rule.rows_differ or a_pass.again() is None:
         return (left / size if size else math.inf if way else 0.), None
     # So long that the rounding of weights and the change of the curvature weigh alike.
@@ -83,7 +83,7 @@ def _found(svrg, trained, rule, a_pass, workers):
 
         rule.measure_noise(point_at)
         check = flattest(product, precision, rule.regime.pairs, rule.sees, metric.size, workers)
-    floor = min(most, rounding + _FLAT * rule.noise(False))
+    floor = _floor(rounding, rule, most)
     rule.smallest = min(max(check.smallest, precision_of(dtype)), 1.)
     left = max(way, rule.noise()) / rule.smallest if check.smallest > 0 else math.inf
     training.flat = ''
@@ -94,6 +94,11 @@ def _found(svrg, trained, rule, a_pass, workers):
     return left / size if size else math.inf, (
         None if not check.is_one_function else 'converged' if left <= near
         else 'at the floor' if left <= floor else None)
+
+
+def _floor(rounding, rule, most):
+    noise = _FLAT * rule.noise(False)
+    return min(most, rounding + noise) if noise < most else 0.
 
 
 def _record(svrg, trained, reason, distance=math.inf):

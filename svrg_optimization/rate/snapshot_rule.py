@@ -122,10 +122,19 @@ class SnapshotRule(LRScheduler):
                                     else self.gamma * error))
 
     def measure_noise(self, point_at):
-        """Measure the gradient of a batch, given the function of `near_snapshot`."""
-        here = point_at(None, self._sample, [self._sample.batch])
-        if here is not None:
-            self._of_batch = float(np.linalg.norm(self.metric.pull(here.gradient)))
+        """Measure the gradient of a batch, given the function of `near_snapshot`.
+
+        A saturated loss has small gradients, whose rounding is that of what cancels in them. So the
+        gradient at weights of 0 counts, too.
+        """
+        one = [self._sample.batch]
+        here = point_at(None, self._sample, one)
+        if here is not None:  # not all is padding
+            there = here if not self.regime.is_whole else point_at(
+                -self.metric.whiten(here.weights), self._sample, one)
+            sizes = [float(np.linalg.norm(self.metric.pull(each.gradient)))
+                     for each in (here, there)]
+            self._of_batch = max(filter(math.isfinite, sizes), default=0.)
 
     def sees(self, vector):
         """Return variables without the directions that say nothing of the distance.

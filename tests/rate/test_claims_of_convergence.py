@@ -286,7 +286,8 @@ LEFT_OUT = Problem('squares', NORMAL[:330], NORMAL[:330, 0] + CHANCE[:330], shuf
     (by_module, {'data': LEFT_OUT.iterator(last_batch_handle='discard')}, 23),
     (by_gluon, {'data': LEFT_OUT.loader(last_batch='discard')}, 5),
     (by_gluon, {'changed': with_noise, 'initializer': mx.init.Uniform()}, 3)])
-@pytest.mark.filterwarnings('ignore:training did not converge|tol may not be|the loss is not')
+@pytest.mark.filterwarnings(
+    'ignore:training did not converge|tol may not be|the loss is not|random numbers of a layer')
 def test_passes_of_other_functions_are_told(front_end, given, seed):
     """With these random numbers training was said to have converged to float32's precision."""
     np.random.seed(seed)
