@@ -86,12 +86,13 @@ def flattest(product, precision, pairs, sees, size, workers):
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
         move, change = (vectors[:, 0] @ root @ all_of for all_of in (rows, products))
         smallest, largest, asymmetry = values[0], abs(values).max(), abs(matrix - matrix.T).max()
+        seen = largest if smallest > 0 else max(-smallest, precision * largest / _SYMMETRIC)
         vector = sees(pairs.times(change) - smallest * move)
         vector = vector - rows.T @ np.linalg.solve(of_model, rows @ inverse_times(vector))
         residual = math.sqrt(max(vector @ inverse_times(vector), 0.))
         flatter, is_other, goes_on = workers.allreduce_max([
             -max(smallest - residual, smallest / _SHARP),
-            not (largest <= _STEEPEST and asymmetry <= _SYMMETRIC * largest),
+            not (largest <= _STEEPEST and asymmetry <= _SYMMETRIC * seen),
             residual > max(_CHANCE * abs(smallest) / math.sqrt(free), precision * largest)])
         if is_other or not goes_on or len(rows) == min(_PRODUCTS, free):
             return Curvature(max(-flatter, 0.), not is_other, move, change)
