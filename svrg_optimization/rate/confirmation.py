@@ -33,7 +33,7 @@ _SYMMETRIC = 0.1  # relative: a difference of products that are no symmetric mat
 
 
 class Curvature(NamedTuple):
-    """The flattest direction that a check has found.
+    """The curvature that a check has found.
 
     Attributes
     ----------
@@ -42,14 +42,14 @@ class Curvature(NamedTuple):
         of its residual, or a third of it where few products leave a long one; 0 at least.
     is_one_function : bool
         Whether products with the Hessian are those of a symmetric matrix, not too large.
-    move, change : numpy.ndarray
-        The direction, and the change of the gradient along it.
+    moves, changes : numpy.ndarray
+        Directions, the flattest first, and the changes of the gradient along them.
     """
 
     smallest: float
     is_one_function: bool
-    move: np.ndarray
-    change: np.ndarray
+    moves: np.ndarray
+    changes: np.ndarray
 
 
 def flattest(product, precision, pairs, sees, size, workers):
@@ -74,7 +74,7 @@ def flattest(product, precision, pairs, sees, size, workers):
     vector = sees(np.random.RandomState(0).normal(size=size))
     free = np.count_nonzero(vector)
     if not free:
-        return Curvature(1., True, vector, vector)
+        return Curvature(1., True, vector[None], vector[None])
     rows, products = np.zeros((0, size)), np.zeros((0, size))
     while True:
         vector = vector / np.linalg.norm(vector)
@@ -84,10 +84,10 @@ def flattest(product, precision, pairs, sees, size, workers):
         root = np.linalg.inv(np.linalg.cholesky((of_model + of_model.T) / 2))
         matrix = root @ (rows @ products.T) @ root.T
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-        move, change = (vectors[:, 0] @ root @ all_of for all_of in (rows, products))
+        moves, changes = (vectors.T @ root @ all_of for all_of in (rows, products))
         smallest, largest, asymmetry = values[0], abs(values).max(), abs(matrix - matrix.T).max()
         seen = largest if smallest > 0 else max(-smallest, precision * largest / _SYMMETRIC)
-        vector = sees(pairs.times(change) - smallest * move)
+        vector = sees(pairs.times(changes[0]) - smallest * moves[0])
         vector = vector - rows.T @ np.linalg.solve(of_model, rows @ inverse_times(vector))
         residual = math.sqrt(max(vector @ inverse_times(vector), 0.))
         flatter, is_other, goes_on = workers.allreduce_max([
@@ -95,4 +95,4 @@ def flattest(product, precision, pairs, sees, size, workers):
             not (largest <= _STEEPEST and asymmetry <= _SYMMETRIC * seen),
             residual > max(_CHANCE * abs(smallest) / math.sqrt(free), precision * largest)])
         if is_other or not goes_on or len(rows) == min(_PRODUCTS, free):
-            return Curvature(max(-flatter, 0.), not is_other, move, change)
+            return Curvature(max(-flatter, 0.), not is_other, moves, changes)

@@ -63,17 +63,24 @@ def _found(svrg, trained, rule, a_pass, workers):
         return math.inf, None
     size, dtype = metric.spread(rule.point.weights), rule.regime.dtype
     most = _USELESS * metric.spread(rule.point.weights, about_zero=True)
-    rounding = min(most, metric.rounding(rule.point.weights, dtype))
+    rounding = metric.rounding(rule.point.weights, dtype) * (_FLAT if rule.is_stuck else 1)
     near = (svrg.settings.tol or 0.) * size
-    way, = workers.allreduce_max([float(np.linalg.norm(rule.way))])
-    if rule.is_stuck:
-        rounding *= _FLAT
-    left, floor = way / rule.smallest, _floor(rounding, rule, most)
-    if left > max(near, floor) or rule.rows_differ or a_pass.again() is None:
+
+    def bounds():
+        """Return what is left at most, and how far that may be."""
+        noise, noise_at_most = rule.noise()
+        way, = workers.allreduce_max([float(np.linalg.norm(rule.way))])
+        floor = rounding + _FLAT * noise
+        return way, noise_at_most, max(near, floor if floor < most else 0.)
+
+    way, noise, enough = bounds()
+    left = way / rule.smallest
+    if way > enough or rule.rows_differ or a_pass.again() is None or (
+            max(left, noise) > enough and 2 * training.checks > training.passes(svrg.snapshot)):
         return (left / size if size else math.inf if way else 0.), None
     # So long that the rounding of weights and the change of the curvature weigh alike.
-    scale = max(size, rule.noise(False) / precision_of(dtype)) or 1.
-    precision = math.sqrt(max(precision_of(dtype), rounding / scale))
+    scale = max(size, rule.gamma * rule.of_batch) or 1.
+    precision = math.sqrt(max(precision_of(dtype), min(rounding, most) / scale))
     length = precision * scale
     with near_snapshot(svrg, trained, workers, metric) as point_at:
         def product(vector):
@@ -83,22 +90,17 @@ def _found(svrg, trained, rule, a_pass, workers):
 
         rule.measure_noise(point_at)
         check = flattest(product, precision, rule.regime.pairs, rule.sees, metric.size, workers)
-    floor = _floor(rounding, rule, most)
+    way, noise, enough = bounds()
     rule.smallest = min(max(check.smallest, precision_of(dtype)), 1.)
-    left = max(way, rule.noise()) / rule.smallest if check.smallest > 0 else math.inf
+    left = max(way, noise) / rule.smallest if check.smallest > 0 else math.inf
     training.flat = ''
-    if check.is_one_function and left > max(near, floor):
-        rule.learn_flat(check.move, check.change)
-        training.flat = metric.largest_part(check.move)
+    if check.is_one_function and left > enough:
+        rule.learn_flat(check.moves, check.changes)
+        training.flat = metric.largest_part(check.moves[0])
     training.is_other_function = not check.is_one_function
     return left / size if size else math.inf, (
         None if not check.is_one_function else 'converged' if left <= near
-        else 'at the floor' if left <= floor else None)
-
-
-def _floor(rounding, rule, most):
-    noise = _FLAT * rule.noise(False)
-    return min(most, rounding + noise) if noise < most else 0.
+        else 'at the floor' if left <= enough else None)
 
 
 def _record(svrg, trained, reason, distance=math.inf):

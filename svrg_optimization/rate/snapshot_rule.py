@@ -22,8 +22,8 @@ _FIRST = 5  # jumps, before the first steps
 _ROUNDING = 25
 _RATES = 1e-30, 1e30  # which float32 has
 _REGIMES = {regime.__name__: regime for regime in (Smooth, Composite, Random)}
-_STATE = 'rate', 'num_rollbacks', '_steps', '_is_fresh', 'smallest', '_of_batch', '_steps_earn',\
-    '_steps_cost', '_length', '_largest'
+_STATE = 'rate', 'num_rollbacks', '_steps', '_is_fresh', 'smallest', 'of_batch', '_of_zero',\
+    '_steps_earn', '_steps_cost', '_length', '_largest'
 
 
 class SnapshotRule(LRScheduler):
@@ -57,6 +57,8 @@ class SnapshotRule(LRScheduler):
         The way from there to the optimum, as the regime has it, in the variables of the metric.
     smallest : float
         The smallest curvature beside that of the regime's pairs, as a check has found it.
+    of_batch : float
+        Norm of the gradient of a batch, in those variables.
     is_stuck : bool
         Whether the steps to it have moved no weight.
     rows_differ : bool
@@ -70,7 +72,7 @@ class SnapshotRule(LRScheduler):
     def reset(self):
         """Forget all, for another model."""
         self.rate, self.regime, self.num_rollbacks, self._steps = None, None, 0, 0
-        self._preconditioners, self._of_batch = {}, 0.
+        self._preconditioners, self.of_batch, self._of_zero = {}, 0., 0.
         self._steps_cost, self._steps_earn = _FIRST, 0.
         self._length = 0.
         self.point = self.way = self._end = self._sample = None
@@ -111,21 +113,22 @@ class SnapshotRule(LRScheduler):
         """Whether the metric is that of the outputs, and the way is known."""
         return bool(self.regime.is_whole and self.gamma and np.isfinite(self.way).all())
 
-    def noise(self, of_model=True):
-        """Return by how much the rounding of gradients moves the outputs.
+    def noise(self):
+        """Return by how much the rounding of gradients moves the outputs, and how much it may.
 
-        Each batch has a random error of the precision. The model amplifies it where it is flat.
+        Each batch has a random error of the precision, which the model amplifies where it is flat.
+        It may be that of what cancels in the gradient.
         """
         error = np.random.RandomState(0).normal(size=self.metric.size)
-        error *= precision_of(self.regime.dtype) * self._of_batch / np.linalg.norm(error)
-        return float(np.linalg.norm(self.regime.pairs.times(error) if of_model
-                                    else self.gamma * error))
+        moved = float(np.linalg.norm(self.regime.pairs.times(
+            precision_of(self.regime.dtype) * error / np.linalg.norm(error))))
+        return moved * self.of_batch, moved * self._of_zero
 
     def measure_noise(self, point_at):
-        """Measure the gradient of a batch, given the function of `near_snapshot`.
+        """Measure the gradients of a batch, given the function of `near_snapshot`.
 
-        A saturated loss has small gradients, whose rounding is that of what cancels in them. So the
-        gradient at weights of 0 counts, too.
+        A saturated loss has small gradients, whose rounding is that of what cancels in them: that
+        of the gradient at weights of 0.
         """
         one = [self._sample.batch]
         here = point_at(None, self._sample, one)
@@ -134,7 +137,7 @@ class SnapshotRule(LRScheduler):
                 -self.metric.whiten(here.weights), self._sample, one)
             sizes = [float(np.linalg.norm(self.metric.pull(each.gradient)))
                      for each in (here, there)]
-            self._of_batch = max(filter(math.isfinite, sizes), default=0.)
+            self.of_batch, self._of_zero = sizes[0], max(filter(math.isfinite, sizes), default=0.)
 
     def sees(self, vector):
         """Return variables without the directions that say nothing of the distance.
@@ -148,11 +151,12 @@ class SnapshotRule(LRScheduler):
             vector = metric.whiten(metric.without_shifts(metric.push(vector), free.astype(float)))
         return metric.resolved(metric.seen_by_loss(vector))
 
-    def learn_flat(self, move, change):
-        """Learn the curvature along a flat direction."""
-        if move @ change > 0:
-            self.regime.pairs.add(move, change)
-            self.way, self._end = self.regime.way(self.point)
+    def learn_flat(self, moves, changes):
+        """Learn curvatures that a check has found, the smallest first."""
+        for move, change in zip(moves[::-1], changes[::-1]):
+            if move @ change > 0:
+                self.regime.pairs.add(move, change)
+        self.way, self._end = self.regime.way(self.point)
 
     # A snapshot
 
@@ -299,7 +303,7 @@ class SnapshotRule(LRScheduler):
             along = -self.metric.pull(now.gradient)
             found = probe(svrg, trained, sample, workers, self.metric, along if along.any()
                           else np.random.RandomState(0).normal(size=along.size))
-            self._of_batch = found.slope
+            self.of_batch = self._of_zero = found.slope
             regime.learn(found)
         regime.follow(mean_gradient.decays)
         self.point = former if is_undone else now
@@ -316,7 +320,7 @@ class SnapshotRule(LRScheduler):
         """Tell whether a move has changed the gradient by more than its rounding."""
         def is_seen():
             seen, = workers.allreduce_max([float(math.sqrt(move.square) > 2 * precision_of(
-                self.regime.dtype) * self._of_batch)])
+                self.regime.dtype) * self.of_batch)])
             return bool(seen)
 
         if not is_seen():  # beside that of the batch of an earlier snapshot

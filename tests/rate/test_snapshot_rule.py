@@ -193,7 +193,7 @@ def test_a_move_that_changes_the_gradient_by_its_rounding_is_not_learned(
     taken.begin_at(start, 1)
     learned = []
     monkeypatch.setattr(smooth.Smooth, 'learn', lambda _, move, *told: learned.append(move))
-    taken.rule._of_batch = former or taken.rule._of_batch
+    taken.rule.of_batch = former or taken.rule.of_batch
     weight = np.zeros_like(start['fc_weight'])
     weight[0] = size
     taken.module.set_params({'fc_weight': mx.nd.array(weight), 'fc_bias': mx.nd.zeros(3)}, {})
