@@ -116,12 +116,12 @@ class SnapshotRule(LRScheduler):
     def noise(self):
         """Return by how much the rounding of gradients moves the outputs, and how much it may.
 
-        Each batch has a random error of the precision, which the model amplifies where it is flat.
-        It may be that of what cancels in the gradient.
+        Each batch has a random error of half the precision, which the model amplifies where it is
+        flat. It may be that of what cancels in the gradient.
         """
         error = np.random.RandomState(0).normal(size=self.metric.size)
-        moved = float(np.linalg.norm(self.regime.pairs.times(
-            precision_of(self.regime.dtype) * error / np.linalg.norm(error))))
+        moved = precision_of(self.regime.dtype) / 2 * float(np.linalg.norm(
+            self.sees(self.regime.pairs.times(error / np.linalg.norm(error)))))
         return moved * self.of_batch, moved * self._of_zero
 
     def measure_noise(self, point_at):
