@@ -1,15 +1,17 @@
 r"""The confirmation: how much flatter the objective may be than a quadratic model of it.
 
 A snapshot's way to the optimum, :math:`d = -H g`, is right if H is the inverse of the Hessian A.
-If :math:`\theta` is the smallest curvature of the objective beside that of the model, the
-smallest eigenvalue of HA, the way that is left is at most
+If :math:`\theta` is the smallest curvature of the objective beside that of the model, the smallest
+eigenvalue of HA, the way that is left is :math:`A^{-1} g`, at most
 
-.. math:: \|A^{-1} g\| \le \frac{\|H g\|}{\theta},
+.. math:: \|A^{-1} g\| \le \|H g\| + \left(\frac{1}{\theta} - 1\right)
+          \sqrt{\lambda_{max}(H) \, g^T H g}.
 
-in the norm of :math:`H^{-1}`: HA has eigenvalues of :math:`\theta` to 1, so that this is the a
-posteriori bound of the contraction :math:`w \leftarrow w - H g`. Lanczos' method finds
-:math:`\theta`, from a random vector, by a pass for each product with A [1]_. A direction without
-curvature is about a part :math:`1 / \sqrt D` of a random vector of D numbers, and leaves as large a
+This is the a posteriori bound of the contraction :math:`w \leftarrow w - H g`. It holds in the norm
+of :math:`H^{-1}`, in which HA is symmetric, with eigenvalues of :math:`\theta` to 1; and a length
+is at most :math:`\sqrt{\lambda_{max}(H)}` times that norm. Lanczos' method finds :math:`\theta`,
+from a random vector, by a pass for each product with A [1]_. A direction without curvature is about
+a part :math:`1 / \sqrt D` of a random vector of D numbers, and leaves as large a
 residual. So no further product is needed where the residual is a twentieth of that: with a
 probability of 0.96 there is no such direction.
 

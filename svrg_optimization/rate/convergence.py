@@ -62,25 +62,26 @@ def _found(svrg, trained, rule, a_pass, workers):
     if not rule.knows_distance or leaves_out_other_rows(a_pass.train_data):
         return math.inf, None
     size, dtype = metric.spread(rule.point.weights), rule.regime.dtype
-    most = _USELESS * metric.spread(rule.point.weights, about_zero=True)
+    outputs = max(metric.spread(rule.point.weights, about_zero=True), rule.gamma * rule.of_batch)
     rounding = metric.rounding(rule.point.weights, dtype) * (_FLAT if rule.is_stuck else 1)
     near = (svrg.settings.tol or 0.) * size
 
-    def bounds():
-        """Return what is left at most, and how far that may be."""
+    def ways():
+        """Return the way, that by rounding at most, and how far both may be."""
         noise, noise_at_most = rule.noise()
         way, = workers.allreduce_max([float(np.linalg.norm(rule.way))])
         floor = rounding + _FLAT * noise
-        return way, noise_at_most, max(near, floor if floor < most else 0.)
+        return way, noise_at_most, max(near, floor if floor < _USELESS * outputs else 0.)
 
-    way, noise, enough = bounds()
-    left = way / rule.smallest
+    way, noise, enough = ways()
     if way > enough or rule.rows_differ or a_pass.again() is None or (
-            max(left, noise) > enough and 2 * training.checks > training.passes(svrg.snapshot)):
+            max(way, noise) / rule.smallest > enough
+            and 2 * training.checks > training.passes(svrg.snapshot)):
+        left = way / rule.smallest
         return (left / size if size else math.inf if way else 0.), None
     # So long that the rounding of weights and the change of the curvature weigh alike.
     scale = max(size, rule.gamma * rule.of_batch) or 1.
-    precision = math.sqrt(max(precision_of(dtype), min(rounding, most) / scale))
+    precision = math.sqrt(max(precision_of(dtype), min(rounding / scale, _USELESS)))
     length = precision * scale
     with near_snapshot(svrg, trained, workers, metric) as point_at:
         def product(vector):
@@ -90,14 +91,15 @@ def _found(svrg, trained, rule, a_pass, workers):
 
         rule.measure_noise(point_at)
         check = flattest(product, precision, rule.regime.pairs, rule.sees, metric.size, workers)
-    way, noise, enough = bounds()
     rule.smallest = min(max(check.smallest, precision_of(dtype)), 1.)
-    left = max(way, noise) / rule.smallest if check.smallest > 0 else math.inf
-    training.flat = ''
+    way, noise, enough = ways()
+    left, = workers.allreduce_max([rule.left() if check.smallest > 0 else math.inf])
+    training.flat, training.is_hidden = '', left <= enough < noise / rule.smallest
+    training.is_other_function = not check.is_one_function
     if check.is_one_function and left > enough:
         rule.learn_flat(check.moves, check.changes)
         training.flat = metric.largest_part(check.moves[0])
-    training.is_other_function = not check.is_one_function
+    left = max(left, noise / rule.smallest)
     return left / size if size else math.inf, (
         None if not check.is_one_function else 'converged' if left <= near
         else 'at the floor' if left <= enough else None)
@@ -119,6 +121,7 @@ def words(svrg, trained, reason):
     if reason == 'epochs used up' and tol is None and trained.rule is None:
         return 'all epochs are trained'  # nobody has asked for convergence
     noise = ', '.join(svrg.reference.noise_sources())
+    dtype = trained.mean_gradient().dtype(svrg.reference.weights())
     advice = ((reason == 'not finite', 'a smaller learning rate is needed' if training.epochs
                else 'look at the data and the initial weights'),
               (training.rows_differ, 'passes had different numbers of rows, so that each has '
@@ -128,6 +131,7 @@ def words(svrg, trained, reason):
                'changed by chance make each pass another objective'),
               (noise, 'with %s each batch has another objective' % noise),
               (training.has_risen(found), 'it went up, a smaller learning rate is needed'),
+              (training.is_hidden, 'rounding of %s hides how far the optimum is' % dtype),
               (training.flat, 'the loss hardly changes along %s, as where classes are separable '
                               'or a column has one value: without weight decay there may be no '
                               'optimum' % training.flat),
@@ -136,7 +140,7 @@ def words(svrg, trained, reason):
                   '' if trained.rule else 'another learning rate or ')))
     return REASONS[reason] % {
         'to': '' if tol is None else ' to tol=%g' % tol,
-        'dtype': trained.mean_gradient().dtype(svrg.reference.weights()),
+        'dtype': dtype,
         'advice': next(words for applies, words in advice if applies)}
 
 

@@ -85,9 +85,18 @@ class SecantPairs:
                   \begin{bmatrix} S / \gamma \\ Y \end{bmatrix},
                   \quad L_{ij} = s_i^T y_j \text{ for } i > j
         """
+        rows, middle = self._inverse_parts()
+        return lambda vector: vector / self.gamma - rows.T @ (middle @ (rows @ vector))
+
+    def largest(self):
+        """Return the largest eigenvalue of H."""
+        rows, middle = self._inverse_parts()
+        triangle = np.linalg.qr(rows.T, 'r')
+        values = np.linalg.eigvalsh(triangle @ middle @ triangle.T)
+        return self.gamma / max(1 - self.gamma * max([0., *values]), np.finfo(float).eps)
+
+    def _inverse_parts(self):
         rows = np.vstack([self.moves / self.gamma, self.changes])
         lower = np.tril(self.moves @ self.changes.T, -1)
-        middle = np.block([[self.moves @ self.moves.T / self.gamma, lower],
-                           [lower.T, -np.eye(len(self))]])
-        middle, gamma = np.linalg.inv(middle), self.gamma
-        return lambda vector: vector / gamma - rows.T @ (middle @ (rows @ vector))
+        return rows, np.linalg.inv(np.block([[self.moves @ self.moves.T / self.gamma, lower],
+                                             [lower.T, -np.eye(len(self))]]))

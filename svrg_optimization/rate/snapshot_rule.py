@@ -113,6 +113,12 @@ class SnapshotRule(LRScheduler):
         """Whether the metric is that of the outputs, and the way is known."""
         return bool(self.regime.is_whole and self.gamma and np.isfinite(self.way).all())
 
+    def left(self):
+        """Return how far the optimum is at most, by the bound of `confirmation.py`."""
+        pairs, way = self.regime.pairs, self.way
+        error = math.sqrt(max(pairs.largest() * (way @ pairs.inverse()(way)), 0.))
+        return float(np.linalg.norm(way)) + error * (1 / self.smallest - 1)
+
     def noise(self):
         """Return by how much the rounding of gradients moves the outputs, and how much it may.
 
