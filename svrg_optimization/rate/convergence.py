@@ -71,7 +71,8 @@ def _found(svrg, trained, rule, a_pass, workers):
         noise, noise_at_most = rule.noise()
         way, = workers.allreduce_max([float(np.linalg.norm(rule.way))])
         floor = rounding + _FLAT * noise
-        return way, noise_at_most, max(near, floor if floor < _USELESS * outputs else 0.)
+        training.is_hidden = way <= floor and floor >= _USELESS * outputs
+        return way, noise_at_most, max(near, 0. if floor >= _USELESS * outputs else floor)
 
     way, noise, enough = ways()
     if way > enough or rule.rows_differ or a_pass.again() is None or (
@@ -80,8 +81,8 @@ def _found(svrg, trained, rule, a_pass, workers):
         left = way / rule.smallest
         return (left / size if size else math.inf if way else 0.), None
     # So long that the rounding of weights and the change of the curvature weigh alike.
-    scale = max(size, rule.gamma * rule.of_batch) or 1.
-    precision = math.sqrt(max(precision_of(dtype), min(rounding / scale, _USELESS)))
+    scale = max(size, rule.gamma * rule.of_batch, rounding / _USELESS ** 2) or 1.
+    precision = math.sqrt(max(precision_of(dtype), rounding / scale))
     length = precision * scale
     with near_snapshot(svrg, trained, workers, metric) as point_at:
         def product(vector):
@@ -94,7 +95,8 @@ def _found(svrg, trained, rule, a_pass, workers):
     rule.smallest = min(max(check.smallest, precision_of(dtype)), 1.)
     way, noise, enough = ways()
     left, = workers.allreduce_max([rule.left() if check.smallest > 0 else math.inf])
-    training.flat, training.is_hidden = '', left <= enough < noise / rule.smallest
+    training.flat = ''
+    training.is_hidden |= left <= enough < noise / rule.smallest
     training.is_other_function = not check.is_one_function
     if check.is_one_function and left > enough:
         rule.learn_flat(check.moves, check.changes)
