@@ -27,6 +27,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..core.arrays import precision_of
+
 _PRODUCTS = 6  # passes of a check at most
 _SHARP = 3  # by which few products with a random vector may miss the smallest value
 _CHANCE = 0.05  # of the part that a direction has of a random vector
@@ -42,14 +44,15 @@ class Curvature(NamedTuple):
     smallest : float
         A bound of θ from below: the smallest value that Lanczos' method finds without the length
         of its residual, or a third of it where few products leave a long one; 0 at least.
-    is_one_function : bool
-        Whether products with the Hessian are those of a symmetric matrix, not too large.
+    is_resolved : bool
+        Whether products with the Hessian are those of a symmetric matrix, not too large, and H has
+        an inverse in float64.
     moves, changes : numpy.ndarray
         Directions, the flattest first, and the changes of the gradient along them.
     """
 
     smallest: float
-    is_one_function: bool
+    is_resolved: bool
     moves: np.ndarray
     changes: np.ndarray
 
@@ -83,7 +86,11 @@ def flattest(product, precision, pairs, sees, size, workers):
         rows, products = (np.vstack([all_of, one]) for all_of, one in (
             (rows, vector), (products, product(vector))))
         of_model = rows @ np.array([inverse_times(row) for row in rows]).T
-        root = np.linalg.inv(np.linalg.cholesky((of_model + of_model.T) / 2))
+        values, vectors = np.linalg.eigh((of_model + of_model.T) / 2)
+        is_singular, = workers.allreduce_max([not values[0] > precision_of(float) * values[-1]])
+        if is_singular:
+            return Curvature(0., False, rows, products)
+        root = (vectors / np.sqrt(values)).T
         matrix = root @ (rows @ products.T) @ root.T
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
         moves, changes = (vectors.T @ root @ all_of for all_of in (rows, products))

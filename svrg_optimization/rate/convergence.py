@@ -22,7 +22,7 @@ from .confirmation import flattest
 from .probe import near_snapshot
 from .result import REASONS, Result
 
-_USELESS = 0.01  # relative to the outputs: rounding that is no floor
+_USELESS = 0.001  # relative to the outputs: rounding that is no floor
 _FLAT = 10  # times what rounding of gradients moves the outputs by: more is no floor
 
 
@@ -71,8 +71,10 @@ def _found(svrg, trained, rule, a_pass, workers):
         noise, noise_at_most = rule.noise()
         way, = workers.allreduce_max([float(np.linalg.norm(rule.way))])
         floor = rounding + _FLAT * noise
-        training.is_hidden = way <= floor and floor >= _USELESS * outputs
-        return way, noise_at_most, max(near, 0. if floor >= _USELESS * outputs else floor)
+        enough = max(near, 0. if floor >= _USELESS * outputs else floor)
+        training.is_hidden = way <= max(enough, floor) and not (
+            max(way, noise_at_most / rule.smallest) <= enough)
+        return way, noise_at_most, enough
 
     way, noise, enough = ways()
     if way > enough or rule.rows_differ or a_pass.again() is None or (
@@ -92,19 +94,20 @@ def _found(svrg, trained, rule, a_pass, workers):
 
         rule.measure_noise(point_at)
         check = flattest(product, precision, rule.regime.pairs, rule.sees, metric.size, workers)
+        training.is_other_function = not check.is_resolved and rule.is_other(
+            point_at(None, a_pass.again()), workers)
+    if not check.is_resolved:
+        training.is_hidden = not training.is_other_function
+        return math.inf, None
     rule.smallest = min(max(check.smallest, precision_of(dtype)), 1.)
     way, noise, enough = ways()
     left, = workers.allreduce_max([rule.left() if check.smallest > 0 else math.inf])
-    training.flat = ''
-    training.is_hidden |= left <= enough < noise / rule.smallest
-    training.is_other_function = not check.is_one_function
-    if check.is_one_function and left > enough:
+    training.flat = metric.largest_part(check.moves[0]) if left > enough else ''
+    if left > enough:
         rule.learn_flat(check.moves, check.changes)
-        training.flat = metric.largest_part(check.moves[0])
     left = max(left, noise / rule.smallest)
     return left / size if size else math.inf, (
-        None if not check.is_one_function else 'converged' if left <= near
-        else 'at the floor' if left <= enough else None)
+        'converged' if left <= near else 'at the floor' if left <= enough else None)
 
 
 def _record(svrg, trained, reason, distance=math.inf):

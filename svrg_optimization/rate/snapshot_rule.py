@@ -145,6 +145,12 @@ class SnapshotRule(LRScheduler):
                      for each in (here, there)]
             self.of_batch, self._of_zero = sizes[0], max(filter(math.isfinite, sizes), default=0.)
 
+    def is_other(self, point, workers):
+        """Tell whether a Point of the same weights has another gradient, but for rounding."""
+        far, = workers.allreduce_max([float(np.linalg.norm(self.metric.pull(
+            point.gradient - self.point.gradient)))])
+        return far > FAR * precision_of(self.regime.dtype) * self.of_batch
+
     def sees(self, vector):
         """Return variables without the directions that say nothing of the distance.
 

@@ -51,7 +51,7 @@ def test_the_bound_is_below_the_smallest_curvature_and_near_it(number, least):
     found, expected = model.flattest(lambda vector: matrix @ vector), model.curvatures_of(matrix)[0]
     assert expected == pytest.approx(least)
     assert 0.9 * expected <= found.smallest <= expected * (1 + 1e-9)
-    assert found.is_one_function and 1 < model.products <= 6
+    assert found.is_resolved and 1 < model.products <= 6
     np.testing.assert_allclose(found.change, matrix @ found.move, rtol=1e-9, atol=1e-9)
     # The curvature along the move is not below the smallest, and near it.
     curvature = found.move @ found.change / (found.move @ model.matrix @ found.move)
@@ -64,7 +64,7 @@ def test_the_matrix_of_the_pairs_needs_one_product(number, error):
     model = Model(number)
     matrix = model.with_curvatures(1 + error * np.linspace(-1, 1, SIZE))
     found = model.flattest(lambda vector: matrix @ vector)
-    assert model.products == 1 and found.is_one_function
+    assert model.products == 1 and found.is_resolved
     assert found.smallest == pytest.approx(1., abs=2 * error + 1e-6)
 
 
@@ -85,7 +85,7 @@ def test_where_no_direction_counts_nothing_is_flat():
     model = Model()
     with np.errstate(all='ignore'):
         found = model.flattest(lambda vector: model.matrix @ vector, lambda vector: 0 * vector)
-    assert found.is_one_function and found.smallest > 0
+    assert found.is_resolved and found.smallest > 0
 
 
 @pytest.mark.parametrize('number', [0, 3])
@@ -95,7 +95,7 @@ def test_a_direction_without_curvature_is_found(number, place):
     matrix = model.with_curvatures(np.where(np.arange(SIZE) == place, 0., 1.))
     flat = np.linalg.solve(model.root.T, TURN[:, place])
     found = model.flattest(lambda vector: matrix @ vector)
-    assert 0 <= found.smallest <= 1e-6 and found.is_one_function
+    assert 0 <= found.smallest <= 1e-6 and found.is_resolved
     np.testing.assert_allclose(abs(found.move @ flat), np.linalg.norm(found.move) * np.linalg.norm(
         flat), rtol=1e-6)
     np.testing.assert_allclose(found.change, 0., atol=1e-6 * np.linalg.norm(found.move))
@@ -112,7 +112,7 @@ def test_a_direction_that_does_not_count_is_left_out():
     for sees, expected in ((lambda vector: vector, of_all),
                            (lambda vector: others * vector, of_others)):
         found = model.flattest(lambda vector: matrix @ vector / GAMMA, sees)
-        assert found.smallest == pytest.approx(expected, abs=0.02) and found.is_one_function
+        assert found.smallest == pytest.approx(expected, abs=0.02) and found.is_resolved
     assert found.move[4] == 0
 
 
@@ -122,10 +122,10 @@ def skew(size):
 
 
 @pytest.mark.parametrize('number', [0, 3])
-@pytest.mark.parametrize('kind, is_one_function', [
+@pytest.mark.parametrize('kind, is_resolved', [
     ('the same', True), ('unsymmetric', False), ('too steep', False), ('by chance', False),
     ('not finite', False)])
-def test_products_that_are_of_no_hessian_are_told(number, kind, is_one_function):
+def test_products_that_are_of_no_hessian_are_told(number, kind, is_resolved):
     model, rng = Model(number), np.random.RandomState(4)
     product = {
         'the same': lambda vector: model.matrix @ vector,
@@ -134,7 +134,7 @@ def test_products_that_are_of_no_hessian_are_told(number, kind, is_one_function)
         'by chance': lambda vector: model.matrix @ vector + 3 * rng.normal(size=SIZE),
         'not finite': lambda vector: vector * np.nan}[kind]
     with np.errstate(all='ignore'):
-        assert model.flattest(product).is_one_function is is_one_function
+        assert model.flattest(product).is_resolved is is_resolved
 
 
 @pytest.mark.parametrize('number', [0, 3])

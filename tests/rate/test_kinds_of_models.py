@@ -73,6 +73,10 @@ def by_module(kind, loss, columns, targets, wd, classes, weights=None, epochs=60
     return module, module.get_params()[0]
 
 
+LOSSES = {'squares': gluon.loss.L2Loss(), 'logistic': gluon.loss.SigmoidBCELoss(),
+          'softmax': gluon.loss.SoftmaxCELoss(), 'poisson': gluon.loss.PoissonNLLLoss(compute_full=False)}
+
+
 def by_gluon(kind, loss, columns, targets, wd, classes, weights=None, epochs=60, tol=TOL,
              optimizer='svrg_lbfgs', params=()):
     width = SEEN[kind](mx.nd, *(mx.nd.array(each[:2]) for each in columns)).shape[1]
@@ -82,9 +86,9 @@ def by_gluon(kind, loss, columns, targets, wd, classes, weights=None, epochs=60,
 
     def objective(one, two, label, *weight):
         scores = net(SEEN[kind](mx.nd, one, two))
-        losses = (-mx.nd.pick(mx.nd.log_softmax(scores), label, axis=1) if loss == 'softmax'
-                  else ROWS_OF[loss](mx.nd, scores.reshape(-1), label.reshape(-1)))
-        return losses * weight[0] if weight else losses
+        if loss in LOSSES:
+            return LOSSES[loss](scores, label, *(each.reshape((-1, 1)) for each in weight))
+        return ROWS_OF[loss](mx.nd, scores.reshape(-1), label.reshape(-1))
 
     trainer = SVRGTrainer(net.collect_params(), optimizer, {'wd': wd, **dict(params)}, tol=tol,
                           objective=objective)
@@ -111,7 +115,7 @@ def check(front_end, kind, loss, rows, targets, wd, weights=None, **given):
         outputs, expected = (each - each.mean(axis=1, keepdims=True)
                              for each in (outputs, expected))
     off = np.linalg.norm(outputs - expected) / np.linalg.norm(expected - expected.mean(axis=0))
-    print('\nKIND', front_end.__name__, kind, loss, by.result.reason, '%.1e' % off, by.result.epochs, by.result.passes, str(by.result)[:120])
+    print('\nKIND', table_of(rows), weights is not None and rows[0, 0], front_end.__name__, kind, loss, by.result.reason, '%.1e' % off, by.result.epochs, by.result.passes, str(by.result)[:150], file=open('/tmp/kinds.txt', 'a'))
     assert not by.has_converged or off < 10 * TOL
     return by.has_converged
 
@@ -140,7 +144,7 @@ def test_seen(front_end, kind, loss, table):
 
 @pytest.mark.parametrize('front_end', [by_module, by_gluon])
 @pytest.mark.parametrize('table', TABLES)
-@pytest.mark.parametrize('loss', ['squares', 'logistic', 'softmax', 'poisson'])
+@pytest.mark.parametrize('loss', ['squares', 'logistic', 'softmax'])
 @pytest.mark.parametrize('corrupt', [1e2, 1e6])
 @pytest.mark.filterwarnings('ignore:training did not converge')
 def test_weights(front_end, table, loss, corrupt):
@@ -148,3 +152,7 @@ def test_weights(front_end, table, loss, corrupt):
     targets = targets_of(loss, 'concat', rows)
     rows[weights == 0] = corrupt
     assert check(front_end, 'concat', loss, rows, targets, 1e-4, weights)
+
+
+def table_of(rows):
+    return next(name for name, table in TABLES.items() if (table[1] == rows[1]).all())
