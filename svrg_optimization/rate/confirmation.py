@@ -57,7 +57,7 @@ class Curvature(NamedTuple):
     changes: np.ndarray
 
 
-def flattest(product, precision, pairs, sees, size, workers):
+def flattest(product, precision, pairs, sees, size, workers, seed=0):
     """Return the Curvature of a matrix beside that of SecantPairs.
 
     Parameters
@@ -74,9 +74,11 @@ def flattest(product, precision, pairs, sees, size, workers):
         Length of a vector.
     workers : Workers
         They decide alike.
+    seed : int
+        Of the random vector: pairs that were learned from one have the curvatures that it shows.
     """
     inverse_times = pairs.inverse()
-    vector = sees(np.random.RandomState(0).normal(size=size))
+    vector = sees(np.random.RandomState(seed).normal(size=size))
     free = np.count_nonzero(vector)
     if not free:
         return Curvature(1., True, vector[None], vector[None])
