@@ -95,22 +95,25 @@ def _found(svrg, trained, rule, a_pass, workers):
         rule.measure_noise(point_at)
         check = flattest(product, precision, rule.regime.pairs, rule.sees, metric.size, workers,
                          training.checks)
-        training.is_other_function = not check.is_resolved and rule.is_other(
+        left = math.inf
+        if check.is_resolved:
+            rule.smallest = min(max(check.smallest, precision_of(dtype)), 1.)
+            way, noise, enough = ways()
+            if check.smallest > 0:
+                left, = workers.allreduce_max([rule.left()])
+        fails = max(left, noise / rule.smallest) > enough
+        training.is_other_function = fails and rule.is_other(
             point_at(None, a_pass.again()), workers)
-    if not check.is_resolved:
-        training.is_hidden = not training.is_other_function
-        return math.inf, None
-    rule.smallest = min(max(check.smallest, precision_of(dtype)), 1.)
-    way, noise, enough = ways()
-    left, = workers.allreduce_max([rule.left() if check.smallest > 0 else math.inf])
     training.flat = ''
-    if left > enough:
+    if not check.is_resolved:
+        training.is_hidden = True
+    elif left > enough:
         rule.learn_flat(check.moves, check.changes)
         name = metric.largest_part(check.moves[0])
         training.flat = '' if trained.mean_gradient().decays[name] else name
     left = max(left, noise / rule.smallest)
     return left / size if size else math.inf, (
-        'converged' if left <= near else 'at the floor' if left <= enough else None)
+        None if fails else 'converged' if left <= near else 'at the floor')
 
 
 def _record(svrg, trained, reason, distance=math.inf):
@@ -139,8 +142,8 @@ def words(svrg, trained, reason):
                'changed by chance make each pass another objective'),
               (noise, 'with %s each batch has another objective' % noise),
               (training.has_risen(found), 'it went up, a smaller learning rate is needed'),
-              (found and found.norm == 0, 'the gradient is 0, as at the optimum of a hinge loss or where '
-                                          'it is rounded to 0'),
+              (found and found.norm == 0, 'the gradient is 0, as at the optimum of a hinge loss or '
+                                          'where it is rounded to 0'),
               (training.flat, 'the loss hardly changes along %s, as where classes are separable '
                               'or a column has one value: without weight decay there may be no '
                               'optimum' % training.flat),

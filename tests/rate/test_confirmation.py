@@ -52,9 +52,9 @@ def test_the_bound_is_below_the_smallest_curvature_and_near_it(number, least):
     assert expected == pytest.approx(least)
     assert 0.9 * expected <= found.smallest <= expected * (1 + 1e-9)
     assert found.is_resolved and 1 < model.products <= 6
-    np.testing.assert_allclose(found.change, matrix @ found.move, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.changes[0], matrix @ found.moves[0], rtol=1e-9, atol=1e-9)
     # The curvature along the move is not below the smallest, and near it.
-    curvature = found.move @ found.change / (found.move @ model.matrix @ found.move)
+    curvature = found.moves[0] @ found.changes[0] / (found.moves[0] @ model.matrix @ found.moves[0])
     assert expected * (1 - 1e-9) <= curvature <= 1.01 * expected
 
 
@@ -96,9 +96,9 @@ def test_a_direction_without_curvature_is_found(number, place):
     flat = np.linalg.solve(model.root.T, TURN[:, place])
     found = model.flattest(lambda vector: matrix @ vector)
     assert 0 <= found.smallest <= 1e-6 and found.is_resolved
-    np.testing.assert_allclose(abs(found.move @ flat), np.linalg.norm(found.move) * np.linalg.norm(
+    np.testing.assert_allclose(abs(found.moves[0] @ flat), np.linalg.norm(found.moves[0]) * np.linalg.norm(
         flat), rtol=1e-6)
-    np.testing.assert_allclose(found.change, 0., atol=1e-6 * np.linalg.norm(found.move))
+    np.testing.assert_allclose(found.changes[0], 0., atol=1e-6 * np.linalg.norm(found.moves[0]))
 
 
 def test_a_direction_that_does_not_count_is_left_out():
@@ -113,7 +113,7 @@ def test_a_direction_that_does_not_count_is_left_out():
                            (lambda vector: others * vector, of_others)):
         found = model.flattest(lambda vector: matrix @ vector / GAMMA, sees)
         assert found.smallest == pytest.approx(expected, abs=0.02) and found.is_resolved
-    assert found.move[4] == 0
+    assert found.moves[0, 4] == 0
 
 
 def skew(size):
@@ -150,3 +150,15 @@ def test_the_way_over_the_flattest_curvature_bounds_the_distance(number):
         shares.append(far * smallest / way)
     assert max(shares) <= 1 + 1e-9
     assert shares[-1] > 0.9  # along the flattest direction it is no longer than the bound
+
+
+def test_what_a_check_has_learned_hides_nothing_of_the_next_one():
+    """Pairs from one vector have the curvatures that it shows: only another one shows more."""
+    model = Model(0)
+    matrix = model.with_curvatures(np.logspace(-4, 0, SIZE))
+    found = model.flattest(lambda vector: matrix @ vector)
+    for move, change in zip(found.moves[::-1], found.changes[::-1]):
+        model.pairs.add(move, change)
+    same, other = (flattest(lambda vector: matrix @ vector, 1e-8, model.pairs,
+                            lambda vector: vector, SIZE, Workers(), seed) for seed in (0, 1))
+    assert same.smallest > 0.9 and other.smallest < 1e-2

@@ -37,6 +37,7 @@ def test_the_matrix_is_that_of_bfgs(number):
                                rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(pairs.inverse()(vector), hessian @ vector,
                                rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(pairs.largest(), 1 / np.linalg.eigvalsh(hessian)[0], rtol=1e-9)
     np.testing.assert_allclose(pairs.squares(), [y @ y / (s @ y) for s, y in kept], rtol=1e-9)
 
 
