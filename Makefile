@@ -40,7 +40,7 @@ OF_VERSIONS := $(addprefix tests/,mxnet_repair checkpoint/test_resumed_runs.py c
 	promises/test_whole_trainings.py)
 FIND := 'import sys; print(sys.executable)' 2>/dev/null
 
-.PHONY: help demo test test-kernels test-slow test-all test-exhaustive horovod gluonts soak test-pythons coverage mutation bench docs \
+.PHONY: help demo test test-kernels test-last-bits test-slow test-all test-exhaustive horovod gluonts soak test-pythons coverage mutation bench docs \
 	figures lint clean supported-python
 
 help:
@@ -53,12 +53,18 @@ test: $(VENV)/test.installed
 	$(PYTEST) -m '$(QUICK)' $(TESTS)
 
 # Those of OpenBLAS and of oneDNN. The last bits of their results differ.
-KERNELS := Haswell:AVX2 Sandybridge:AVX Nehalem:SSE41
+KERNELS := Haswell:AVX2 Sandybridge:AVX Nehalem:SSE41 Zen:AVX2
 test-kernels: $(VENV)/test.installed
 	for kernels in $(KERNELS); do \
 		echo "Kernels $$kernels:"; isa=$${kernels#*:}; \
 		OPENBLAS_CORETYPE=$${kernels%:*} MKLDNN_MAX_CPU_ISA=$$isa DNNL_MAX_CPU_ISA=$$isa \
 			$(PYTEST) -m '$(QUICK)' $(or $(TESTS),$(OF_NUMBERS)) || exit 1; done
+
+# Data differ in their last bits, as sums do on another processor.
+BITS := 1 2 3 4 5
+test-last-bits: $(VENV)/test.installed
+	for seed in $(BITS); do $(PYTEST) -m '$(QUICK)' --last-bits $$seed \
+		$(or $(TESTS),tests/rate tests/promises tests/proximal) || exit 1; done
 
 test-slow: $(VENV)/test.installed
 	$(PYTEST) -m 'slow and not exhaustive and not soak' $(TESTS)

@@ -288,7 +288,9 @@ class SnapshotRule(LRScheduler):
             if math.isfinite(each.objective):
                 self._largest = max(self._largest, abs(each.objective))
         move = Move() if former is None else Move.between(self.metric, former, now, workers)
-        rounding = _ROUNDING * precision_of(regime.dtype) * self._largest
+        of_outputs = self.metric.rounding(now.weights, regime.dtype)
+        rounding = _ROUNDING * precision_of(regime.dtype) * self._largest + of_outputs * (
+            self.of_batch + of_outputs / (regime.pairs.gamma or math.inf))
         steps, batches, changed, self.rows_differ = workers.allreduce_max([
             before.steps if former else 0, sample.read, change(
                 former, now, move, rounding, regime.is_whole and not leaves_out_other_rows(

@@ -231,6 +231,7 @@ def input_moments(batches, columns, axis=1, workers=None):
     return moments.of_all(workers or Workers())[layer]
 
 
+@pytest.mark.exact_data
 @pytest.mark.parametrize('offset', [0, 1e6])
 @pytest.mark.parametrize('columns', [4, COLUMNS + 1])
 def test_moments_are_those_of_all_rows(columns, offset):

@@ -93,6 +93,7 @@ def test_float16_weights():
     np.testing.assert_allclose(weight.data().asnumpy()[0], np.arange(1, 6), rtol=2e-3)
 
 
+@pytest.mark.exact_data
 def test_buckets_have_the_columns_of_all():
     """Two buckets, of one row a sequence and of two, whose columns are the same."""
     def sym_gen(length):
@@ -122,6 +123,7 @@ def test_buckets_have_the_columns_of_all():
     assert_optimal(rows @ weights['fc_weight'].T + weights['fc_bias'], rows, 0)
 
 
+@pytest.mark.exact_data
 def test_padding_and_fixed_weights_are_left_out():
     """The first snapshot's second moment is of the rows without padding."""
     batches = []

@@ -124,6 +124,7 @@ def test_fit_ends_before_the_epoch_whose_snapshot_finds_convergence(caplog, recw
     assert not [one for one in recwarn if 'converge' in str(one.message)]
 
 
+@pytest.mark.exact_data
 def test_a_run_that_has_converged_is_over_when_it_is_resumed(tmp_path):
     """Unless the weights are others."""
     problem, prefix = Problem(), str(tmp_path / 'saved')
