@@ -38,7 +38,7 @@ def pytest_configure(config):
 
 
 def change_last_bits(seed):
-    """Let mx.nd.array make matrices of which each float32 is up to one unit beside what is given."""
+    """Let mx.nd.array make matrices whose float32 numbers are up to one unit beside those given."""
     made = mx.nd.array
 
     def array(source_array, *args, **kwargs):

@@ -165,9 +165,9 @@ class SnapshotRule(LRScheduler):
 
     def learn_flat(self, moves, changes):
         """Learn curvatures that a check has found, the smallest first."""
-        for move, change in zip(moves[::-1], changes[::-1]):
-            if move @ change > 0:
-                self.regime.pairs.add(move, change)
+        for pair in zip(moves[::-1], changes[::-1]):
+            if np.dot(*pair) > 0:
+                self.regime.pairs.add(*pair)
         self.way, self._end = self.regime.way(self.point)
 
     # A snapshot

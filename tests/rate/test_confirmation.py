@@ -96,9 +96,9 @@ def test_a_direction_without_curvature_is_found(number, place):
     flat = np.linalg.solve(model.root.T, TURN[:, place])
     found = model.flattest(lambda vector: matrix @ vector)
     assert 0 <= found.smallest <= 1e-6 and found.is_resolved
-    np.testing.assert_allclose(abs(found.moves[0] @ flat), np.linalg.norm(found.moves[0]) * np.linalg.norm(
-        flat), rtol=1e-6)
-    np.testing.assert_allclose(found.changes[0], 0., atol=1e-6 * np.linalg.norm(found.moves[0]))
+    length = np.linalg.norm(found.moves[0])
+    np.testing.assert_allclose(abs(found.moves[0] @ flat), length * np.linalg.norm(flat), rtol=1e-6)
+    np.testing.assert_allclose(found.changes[0], 0., atol=1e-6 * length)
 
 
 def test_a_direction_that_does_not_count_is_left_out():

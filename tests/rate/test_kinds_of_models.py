@@ -47,12 +47,12 @@ def by_module(kind, loss, columns, targets, wd, weights):
         losses = LOSSES[loss][0](scores, label)
     else:
         data['of_rows'] = weights
-        losses = {
-            'softmax': lambda: -mx.sym.pick(mx.sym.log_softmax(scores), label, axis=1),
-            'squares': lambda: mx.sym.square(mx.sym.reshape(scores, (-1,)) - label) / 2,
-            'logistic': lambda: mx.sym.Activation(mx.sym.reshape(
-                scores, (-1,)), act_type='softrelu') - label * mx.sym.reshape(scores, (-1,))}[loss]()
-        losses = mx.sym.MakeLoss(losses * mx.sym.Variable('of_rows'))
+        score = scores if loss == 'softmax' else mx.sym.reshape(scores, (-1,))
+        losses = mx.sym.MakeLoss(mx.sym.Variable('of_rows') * {
+            'softmax': lambda: -mx.sym.pick(mx.sym.log_softmax(score), label, axis=1),
+            'squares': lambda: mx.sym.square(score - label) / 2,
+            'logistic': lambda: mx.sym.Activation(
+                score, act_type='softrelu') - label * score}[loss]())
     module = SVRGModule(losses, data_names=sorted(data), label_names=('label',), update_freq=2,
                         tol=TOL)
     module.fit(mx.io.NDArrayIter(data, {'label': targets}, BATCH), eval_metric=[], num_epoch=60,
