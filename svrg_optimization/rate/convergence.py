@@ -1,15 +1,18 @@
 r"""Convergence: what a snapshot finds, by three rules.
 
 1. *Distance.* With the inverse H of the Hessian, as the secant pairs have it, and the mean gradient
-   g, the optimum is at most :math:`\|H g\| / \theta` away, in the outputs.
-2. *Confirmation.* :math:`\theta` is the smallest curvature of the objective beside that of H.
-   It is measured by gradients near the snapshot (`confirmation.py`); before that it is taken to
-   be what it was, and 1 at first.
-3. *Floor.* The weights are known to their precision :math:`\epsilon`, and g to that of the
-   gradient of a batch, :math:`\|H g\|` to :math:`\epsilon \gamma \|g_{batch}\|`.
+   g, the optimum is :math:`\|H g\|` away, in the outputs.
+2. *Confirmation.* That is so if H is right. Gradients near the snapshot measure the smallest
+   curvature :math:`\theta` of the objective beside that of H, with which there is a bound of the
+   distance (`confirmation.py`). What they find, H learns.
+3. *Floor.* The weights are known to their precision :math:`\epsilon`, and g to about
+   :math:`\epsilon \|g_{batch}\| / 2`, of which H makes a distance. Rounding that moves the outputs
+   by a thousandth of their size is no floor.
 
-Training has converged where the distance is at most `tol` times the spread of the outputs, and is
-at the floor where it is at most what the outputs move by at the precision.
+Training has converged where the bound is at most `tol` times the spread of the outputs, and is at
+the floor where it is at most what rounding may be. Of a saturated loss gradients are small, and
+their rounding is not: it is that of what cancels in them, as in the gradient at weights of 0. The
+bound is that of such a rounding at least.
 """
 
 import math
