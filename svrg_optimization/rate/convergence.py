@@ -82,7 +82,7 @@ def _found(svrg, trained, rule, a_pass, workers):
     way, noise, enough = ways()
     if way > enough or rule.rows_differ or a_pass.again() is None or (
             max(way, noise) / rule.smallest > enough
-            and 2 * training.checks > training.passes(svrg.snapshot)):
+            and svrg.snapshot.num_taken < rule.next_check):
         left = way / rule.smallest
         return (left / size if size else math.inf if way else 0.), None
     # So long that the rounding of weights and the change of the curvature weigh alike.
@@ -97,7 +97,8 @@ def _found(svrg, trained, rule, a_pass, workers):
 
         rule.measure_noise(point_at)
         check = flattest(product, precision, rule.regime.pairs, rule.sees, metric.size, workers,
-                         training.checks)
+                         svrg.snapshot.num_taken)
+        rule.next_check = svrg.snapshot.num_taken + len(check.moves)
         left = math.inf
         if check.is_resolved:
             rule.smallest = min(max(check.smallest, precision_of(dtype)), 1.)

@@ -23,7 +23,7 @@ _ROUNDING = 25
 _RATES = 1e-30, 1e30  # which float32 has
 _REGIMES = {regime.__name__: regime for regime in (Smooth, Composite, Random)}
 _STATE = 'rate', 'num_rollbacks', '_steps', '_is_fresh', 'smallest', 'of_batch', '_of_zero',\
-    '_steps_earn', '_steps_cost', '_length', '_largest'
+    '_steps_earn', '_steps_cost', 'next_check', '_length', '_largest'
 
 
 class SnapshotRule(LRScheduler):
@@ -59,6 +59,9 @@ class SnapshotRule(LRScheduler):
         The smallest curvature beside that of the regime's pairs, as a check has found it.
     of_batch : float
         Norm of the gradient of a batch, in those variables.
+    next_check : int
+        The snapshot before which the next check is made only if its word is likely: a check that
+        has failed takes as many passes as there are snapshots in between.
     is_stuck : bool
         Whether the steps to it have moved no weight.
     rows_differ : bool
@@ -81,7 +84,7 @@ class SnapshotRule(LRScheduler):
 
     def forget_history(self):
         """Let the next snapshot measure everything anew, since the weights or data are others."""
-        self._is_fresh, self.smallest, self._largest = True, 1., 0.
+        self._is_fresh, self.smallest, self.next_check, self._largest = True, 1., 0, 0.
 
     @property
     def gamma(self):
