@@ -16,6 +16,7 @@ from mxnet.module import Module
 
 from ._argument_checks import check_iterator, checked_number
 from ._warn_once import WarnOnce, warn
+from .checkpoint.files import told_as_damage
 from .checkpoint.of_module import read_checkpoint, save
 from .core.correction import correct
 from .core.full_gradient import FullGradient, share_out
@@ -316,8 +317,10 @@ class SVRGModule(Module):
                 svrg.snapshot = shared.snapshot if shared else snapshot
                 self._has_our_formula = SVRGModule._svrg_grads_update_rule is getattr(
                     self._svrg_grads_update_rule, '__func__', None)
-                if self._waiting.get('svrg'):
-                    svrg.load_state(self._waiting['svrg'])
+                waiting = self._waiting.get('svrg')
+                if waiting:
+                    with told_as_damage(waiting.file_name):
+                        svrg.load_state(waiting)
                 self._waiting.pop('svrg', None)  # only now: a Ctrl-C would have lost it
                 svrg.drop_snapshot_without(executor_group.gradients(self))
         except BaseException:

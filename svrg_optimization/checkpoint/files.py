@@ -94,6 +94,15 @@ class _State(dict):
         raise ValueError('%s is damaged: it has no %r' % (self.file_name, key))
 
 
+@contextlib.contextmanager
+def told_as_damage(name):
+    """Let an error be one of a file whose values are not those that were written."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, AssertionError, LookupError, TypeError) as error:
+        raise ValueError('%s is damaged: %s: %s' % (name, type(error).__name__, error)) from error
+
+
 def read(name, saved_by):
     """Return the state that `write` wrote to a file for the same class.
 
@@ -127,4 +136,6 @@ def read(name, saved_by):
     if wrote != (saved_by, _FORMAT):
         raise ValueError('%s must be saved by %s in format %d, and was by %s in format %r'
                          % (name, saved_by, _FORMAT, *wrote))
+    if not isinstance(state, _State):
+        raise ValueError('%s is damaged: it has no dict' % name)
     return state

@@ -12,7 +12,7 @@ from .._warn_once import warn
 from ..module import optimizer_states
 from ..module.trained_module import TrainedModule
 from ..module.workers import servers_hold_states
-from .files import read, write
+from .files import read, told_as_damage, write
 
 _SAVED_BY = 'SVRGModule'
 
@@ -47,6 +47,11 @@ def read_checkpoint(prefix, epoch, with_states, bucket_key=None):
         return _read_plain(os.fspath(prefix), epoch, with_states, bucket_key)
     state = read(name, _SAVED_BY)
     optimizer = state['optimizer']
+    with told_as_damage(name):
+        for part in filter(None, (optimizer, *map(state.get, ('rule', 'settings', 'svrg')))):
+            part.file_name  # noqa: B018
+        for arrays in (state['weights'], state['auxiliary']):
+            assert all(isinstance(array, mx.nd.NDArray) for array in arrays.values()), 'no arrays'
     if not with_states:
         state['optimizer'] = None
     elif optimizer and optimizer['were_on_servers']:
@@ -55,7 +60,8 @@ def read_checkpoint(prefix, epoch, with_states, bucket_key=None):
     elif not optimizer or optimizer['states'] is None:
         raise ValueError('load_optimizer_states must be False: %s was saved without the states of '
                          'the optimizer' % name)
-    state['symbol'] = _network(state['symbol'], name)
+    with told_as_damage(name):
+        state['symbol'] = _network(state['symbol'], name)
     return state
 
 

@@ -9,7 +9,7 @@ from mxnet.optimizer import Updater
 
 from .._argument_checks import checked_count, checked_number
 from .._warn_once import WarnOnce
-from ..checkpoint.files import read, write
+from ..checkpoint.files import read, told_as_damage, write
 from ..core.requirements import ALL_ROWS, COMPRESSED, require
 from ..core.settings import Settings, setting
 from ..core.svrg import BEGUN, COMPUTED, READY, SVRG, Step
@@ -607,7 +607,9 @@ class SVRGTrainer(gluon.Trainer):
             If it was saved with another kind of `lr_scheduler`. The schedule then begins anew.
         """
         try:
-            load_state(self, read(fname, _SAVED_BY))
+            saved = read(fname, _SAVED_BY)
+            with told_as_damage(fname):
+                load_state(self, saved)
         except gluon.parameter.DeferredInitializationError as error:
             raise RuntimeError('load_states needs parameters whose shapes are known: call '
                                'net.load_parameters before it, or net once') from error

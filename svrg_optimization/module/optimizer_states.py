@@ -2,6 +2,7 @@
 
 import copy
 
+from ..checkpoint.files import told_as_damage
 from ..mxnet_repair.kvstore import set_weights
 from ..svrg_optimizer import class_name_and_arguments, set_update_counts
 from . import executor_group
@@ -53,7 +54,8 @@ def load_counts(module, optimizer, keeps_counts):
                          'load_optimizer_states=False leaves them out'
                          % (saved['class'], saved.file_name, type(optimizer).__name__))
     if saved is not None and not keeps_counts:
-        set_update_counts(optimizer, saved, module._context)
+        with told_as_damage(saved.file_name):
+            set_update_counts(optimizer, saved, module._context)
 
 
 def load_state(module, rule):
@@ -62,15 +64,18 @@ def load_state(module, rule):
     if has_states(saved):
         updater, by_name = updater_of(module), saved['states']
         devices = devices_that_update(module)
-        states = {key: copy.deepcopy(by_name[name][place if len(by_name[name]) == devices else 0])
-                  for key, (name, place) in updater_keys(module).items() if name in by_name}
+        with told_as_damage(saved.file_name):
+            states = {key: copy.deepcopy(
+                by_name[name][place if len(by_name[name]) == devices else 0])
+                for key, (name, place) in updater_keys(module).items() if name in by_name}
         _check_states_fit(module, states, saved.file_name)
         updater.states.update(states)
         updater.states_synced.update(dict.fromkeys(states, False))
     if rule is not None:
         rule.reset()
         if of_rule:
-            rule.load_state(of_rule, module._proximal.by_name)
+            with told_as_damage(of_rule.file_name):
+                rule.load_state(of_rule, module._proximal.by_name)
     module._waiting = {name: part for name, part in module._waiting.items() if name == 'svrg'}
 
 

@@ -45,6 +45,26 @@ def test_compressed_files_are_refused(saved):
         load(saved, 3)
 
 
+@pytest.mark.parametrize('forged', [
+    {'optimizer': [1]}, {'rule': 'text'}, {'svrg': 1.5}, {'settings': True}, {'weights': [1, 2]},
+    {'auxiliary': {'fc_bias': 'text'}}, {'symbol': None}, {'symbol': 3}])
+def test_values_of_another_type_are_damage(saved, forged):
+    whole = read(saved + '-0003.svrg', 'SVRGModule')
+    write(saved + '-0003.svrg', 'SVRGModule', {**whole, **forged})
+    with pytest.raises(ValueError, match='model-0003.svrg is damaged'):
+        load(saved, 3)
+
+
+@pytest.mark.parametrize('part, key, value', [
+    ('optimizer', 'counts', 'text'), ('optimizer', 'states', 3), ('svrg', 'training', [1]),
+    ('svrg', 'full_gradient', [1])])
+def test_values_within_of_another_type_are_damage(saved, part, key, value):
+    whole = read(saved + '-0003.svrg', 'SVRGModule')
+    write(saved + '-0003.svrg', 'SVRGModule', {**whole, part: {**whole[part], key: value}})
+    with pytest.raises(ValueError, match='model-0003.svrg is damaged'):
+        train(PROBLEM, load(saved, 3), 3, 4)
+
+
 @pytest.mark.parametrize('content', [b'', b'this is another file' * 20, pickle.dumps([1, 2])])
 def test_a_file_of_something_else_is_named(saved, content):
     Path(saved + '-0003.svrg').write_bytes(content)
