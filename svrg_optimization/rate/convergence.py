@@ -75,13 +75,12 @@ def _found(svrg, trained, rule, a_pass, workers):
         way, = workers.allreduce_max([float(np.linalg.norm(rule.way))])
         floor = rounding + _FLAT * noise
         enough = max(near, 0. if floor >= _USELESS * outputs else floor)
-        training.is_hidden = way <= max(enough, floor) and not (
-            max(way, noise_at_most / rule.smallest) <= enough)
+        training.is_hidden = way <= max(enough, floor) and max(way, noise_at_most) > enough
         return way, noise_at_most, enough
 
     way, noise, enough = ways()
     if way > enough or rule.rows_differ or a_pass.again() is None or (
-            max(way, noise) / rule.smallest > enough
+            max(way / rule.smallest, noise) > enough
             and svrg.snapshot.num_taken < rule.next_check):
         left = way / rule.smallest
         return (left / size if size else math.inf if way else 0.), None
@@ -105,7 +104,7 @@ def _found(svrg, trained, rule, a_pass, workers):
             way, noise, enough = ways()
             if check.smallest > 0:
                 left, = workers.allreduce_max([rule.left()])
-        fails = max(left, noise / rule.smallest) > enough
+        fails = max(left, noise) > enough
         training.is_other_function = fails and rule.is_other(
             point_at(None, a_pass.again()), workers)
     training.flat = ''
@@ -115,7 +114,7 @@ def _found(svrg, trained, rule, a_pass, workers):
         rule.learn_flat(check.moves, check.changes)
         name = metric.largest_part(check.moves[0])
         training.flat = '' if trained.mean_gradient().decays[name] else name
-    left = max(left, noise / rule.smallest)
+    left = max(left, noise)
     return left / size if size else math.inf, (
         None if fails else 'converged' if left <= near else 'at the floor')
 
