@@ -112,8 +112,7 @@ def _found(svrg, trained, rule, a_pass, workers):
         training.is_hidden = True
     elif left > enough:
         rule.learn_flat(check.moves, check.changes)
-        name = metric.largest_part(check.moves[0])
-        training.flat = '' if trained.mean_gradient().decays[name] else name
+        training.flat = metric.largest_part(check.moves[0])
     left = max(left, noise)
     return left / size if size else math.inf, (
         None if fails else 'converged' if left <= near else 'at the floor')
@@ -136,6 +135,8 @@ def words(svrg, trained, reason):
         return 'all epochs are trained'  # nobody has asked for convergence
     noise = ', '.join(svrg.reference.noise_sources())
     dtype = trained.mean_gradient().dtype(svrg.reference.weights())
+    flat = ('the loss hardly changes along %s, as where classes are separable or a column has one '
+            'value: without weight decay there may be no optimum' % training.flat)
     advice = ((reason == 'not finite', 'a smaller learning rate is needed' if training.epochs
                else 'look at the data and the initial weights'),
               (training.rows_differ, 'passes had different numbers of rows, so that each has '
@@ -147,10 +148,9 @@ def words(svrg, trained, reason):
               (training.has_risen(found), 'it went up, a smaller learning rate is needed'),
               (found and found.norm == 0, 'the gradient is 0, as at the optimum of a hinge loss or '
                                           'where it is rounded to 0'),
-              (training.flat, 'the loss hardly changes along %s, as where classes are separable '
-                              'or a column has one value: without weight decay there may be no '
-                              'optimum' % training.flat),
+              (training.flat and not trained.mean_gradient().decays[training.flat], flat),
               (training.is_hidden, 'rounding of %s hides how far the optimum is' % dtype),
+              (training.flat, flat),
               (found and found.distance is None, 'distances are known for linear models only'),
               (True, '%smore epochs may be needed' % (
                   '' if trained.rule else 'another learning rate or ')))

@@ -182,10 +182,14 @@ class Block:
             self.resolved = values > _SMALLEST[dtype]
             root = np.sqrt(np.where(self.resolved, values, 1.))
             self.factor, self.root = vectors / root / scale[:, None], (vectors * root).T * scale
+            share = 1 - decays[0] * np.square(self.factor).sum(axis=0)
         else:
             self.root = np.sqrt(np.where(varies, variances + decays[0], self.diagonal))
             self.root[self.root == 0] = 1.
             self.factor, self.resolved = 1 / self.root, varies
+            share = variances / self.root ** 2
+        if decays[0]:  # along a column of one value there is nothing else
+            self.resolved = self.resolved & (share > _SMALLEST[dtype])
         self.diagonal = np.append(np.where(self.diagonal > 0, self.diagonal, 1.),
                                   self.last ** 2)[:len(mean) + len(names) - 1]
 
