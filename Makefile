@@ -1,7 +1,8 @@
 # make demo   train SVRG and SGD on real images: a table and a picture
 # make test   run the tests of every feature
 # make test-all   run those that `make test` leaves out, too
-# make test-kernels   run tests of pages and of trainings with the kernels of three other processors
+# make test-kernels   run tests of pages and of trainings with the kernels of four other processors
+# make test-last-bits   run tests of trainings whose data have other last bits
 # make test-pythons   run those of `make test` that a version may break on each other Python that is found
 # make bench   run all benchmarks: their tables and pictures go to docs/benchmarks, tables to the pages too
 # make docs   build the documentation, into docs/_build/html
