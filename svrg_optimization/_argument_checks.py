@@ -1,5 +1,6 @@
 """Checks of arguments, shared by several methods."""
 
+import contextlib
 import numbers
 import reprlib
 
@@ -69,3 +70,12 @@ def check_iterator(name, data):
         rows = {each: array.shape[0] for each, array in data.data + data.label}
         if len(set(rows.values())) > 1:
             raise ValueError('%s must have as many rows of each input, and not %s' % (name, rows))
+
+
+@contextlib.contextmanager
+def told_as_damage(name):
+    """Let an error be one of a file whose values are not those that were written."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, AssertionError, LookupError, TypeError) as error:
+        raise ValueError('%s is damaged: %s: %s' % (name, type(error).__name__, error)) from error

@@ -14,9 +14,8 @@ import mxnet as mx
 import numpy as np
 from mxnet.module import Module
 
-from ._argument_checks import check_iterator, checked_number
+from ._argument_checks import check_iterator, checked_number, told_as_damage
 from ._warn_once import WarnOnce, warn
-from .checkpoint.files import told_as_damage
 from .checkpoint.of_module import read_checkpoint, save
 from .core.correction import correct
 from .core.full_gradient import FullGradient, share_out

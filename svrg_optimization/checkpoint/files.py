@@ -94,15 +94,6 @@ class _State(dict):
         raise ValueError('%s is damaged: it has no %r' % (self.file_name, key))
 
 
-@contextlib.contextmanager
-def told_as_damage(name):
-    """Let an error be one of a file whose values are not those that were written."""
-    try:
-        yield
-    except (ArithmeticError, AttributeError, AssertionError, LookupError, TypeError) as error:
-        raise ValueError('%s is damaged: %s: %s' % (name, type(error).__name__, error)) from error
-
-
 def read(name, saved_by):
     """Return the state that `write` wrote to a file for the same class.
 

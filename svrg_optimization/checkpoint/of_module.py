@@ -8,11 +8,12 @@ import os
 
 import mxnet as mx
 
+from .._argument_checks import told_as_damage
 from .._warn_once import warn
 from ..module import optimizer_states
 from ..module.trained_module import TrainedModule
 from ..module.workers import servers_hold_states
-from .files import read, told_as_damage, write
+from .files import read, write
 
 _SAVED_BY = 'SVRGModule'
 

@@ -7,9 +7,9 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, 
 from mxnet import autograd, gluon
 from mxnet.optimizer import Updater
 
-from .._argument_checks import checked_count, checked_number
+from .._argument_checks import checked_count, checked_number, told_as_damage
 from .._warn_once import WarnOnce
-from ..checkpoint.files import read, told_as_damage, write
+from ..checkpoint.files import read, write
 from ..core.requirements import ALL_ROWS, COMPRESSED, require
 from ..core.settings import Settings, setting
 from ..core.svrg import BEGUN, COMPUTED, READY, SVRG, Step

@@ -2,7 +2,7 @@
 
 import copy
 
-from ..checkpoint.files import told_as_damage
+from .._argument_checks import told_as_damage
 from ..mxnet_repair.kvstore import set_weights
 from ..svrg_optimizer import class_name_and_arguments, set_update_counts
 from . import executor_group
