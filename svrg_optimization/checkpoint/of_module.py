@@ -48,11 +48,13 @@ def read_checkpoint(prefix, epoch, with_states, bucket_key=None):
         return _read_plain(os.fspath(prefix), epoch, with_states, bucket_key)
     state = read(name, _SAVED_BY)
     optimizer = state['optimizer']
-    with told_as_damage(name):
-        for part in filter(None, (optimizer, *map(state.get, ('rule', 'settings', 'svrg')))):
-            part.file_name  # noqa: B018
-        for arrays in (state['weights'], state['auxiliary']):
-            assert all(isinstance(array, mx.nd.NDArray) for array in arrays.values()), 'no arrays'
+    for part in ('optimizer', 'rule', 'settings', 'svrg'):
+        if not isinstance(state[part] or {}, dict):
+            raise ValueError('%s is damaged: %s must be a dict' % (name, part))
+    for part in ('weights', 'auxiliary'):
+        if not isinstance(state[part], dict) or not all(
+                isinstance(array, mx.nd.NDArray) for array in state[part].values()):
+            raise ValueError('%s is damaged: %s must be arrays' % (name, part))
     if not with_states:
         state['optimizer'] = None
     elif optimizer and optimizer['were_on_servers']:

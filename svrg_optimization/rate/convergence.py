@@ -70,15 +70,15 @@ def _found(svrg, trained, rule, a_pass, workers):
     near = (svrg.settings.tol or 0.) * size
 
     def ways():
-        """Return the way, that by rounding at most, and how far both may be."""
+        """Return the way, that by rounding, how far both may be, and whether rounding hides it."""
         noise, noise_at_most = rule.noise()
         way, = workers.allreduce_max([float(np.linalg.norm(rule.way))])
         floor = rounding + _FLAT * noise
         enough = max(near, 0. if floor >= _USELESS * outputs else floor)
-        training.is_hidden = way <= max(enough, floor) and max(way, noise_at_most) > enough
-        return way, noise_at_most, enough
+        return way, noise_at_most, enough, (
+            way <= max(enough, floor) and max(way, noise_at_most) > enough)
 
-    way, noise, enough = ways()
+    way, noise, enough, training.is_hidden = ways()
     if way > enough or rule.rows_differ or a_pass.again() is None or (
             max(way / rule.smallest, noise) > enough
             and svrg.snapshot.num_taken < rule.next_check):
@@ -98,20 +98,18 @@ def _found(svrg, trained, rule, a_pass, workers):
         check = flattest(product, precision, rule.regime.pairs, rule.sees, metric.size, workers,
                          svrg.snapshot.num_taken)
         rule.next_check = svrg.snapshot.num_taken + len(check.moves)
-        left = math.inf
+        left, training.is_hidden = math.inf, True
         if check.is_resolved:
             rule.smallest = min(max(check.smallest, precision_of(dtype)), 1.)
-            way, noise, enough = ways()
+            way, noise, enough, training.is_hidden = ways()
             if check.smallest > 0:
-                left, = workers.allreduce_max([rule.left()])
+                left, = workers.allreduce_max([rule.bound()])
         fails = max(left, noise) > enough
         training.is_other_function = fails and rule.is_other(
             point_at(None, a_pass.again()), workers)
     training.flat = ''
-    if not check.is_resolved:
-        training.is_hidden = True
-    elif left > enough:
-        rule.learn_flat(check.moves, check.changes)
+    if check.is_resolved and left > enough:
+        rule.learn_curvature(check.moves, check.changes)
         training.flat = metric.largest_part(check.moves[0])
     left = max(left, noise)
     return left / size if size else math.inf, (

@@ -147,7 +147,7 @@ class Block:
         A and its inverse, of many columns the diagonals.
     resolved : numpy.ndarray
         Which columns of A are directions in which inputs vary by more than steps can tell. Along
-        the others it is as if M were 1.
+        the others there is the decay alone, or it is as if M were 1.
     diagonal : numpy.ndarray
         That of M, the bias last.
     sums_up, is_invariant : bool

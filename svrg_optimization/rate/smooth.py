@@ -12,9 +12,9 @@ class Smooth(Regime):
     r"""Steps :math:`w \leftarrow w - \eta D^{-1} g` with nag's momentum :math:`\beta`, and jumps.
 
     D is the metric M without the covariances of columns, which would take longer in each step than
-    the gradient of a batch. Up to five jumps at a snapshot, steps of L-BFGS with the full gradient
-    and the rate 1, take a pass each. Their matrix H is that of SecantPairs, in the variables of M.
-    The rate is
+    the gradient of a batch. Jumps at a snapshot, steps of L-BFGS with the full gradient and the
+    rate 1, take a pass each. Their matrix H is that of SecantPairs, in the variables of M. The rate
+    is
 
     .. math:: \eta = \gamma \min\left(\frac{4 (1 - \beta)}{m},
               \frac{3}{4} \frac{2 (1 + \beta)}{1 + 2 \beta} \frac{1}{b}\right),

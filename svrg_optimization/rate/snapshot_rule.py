@@ -20,6 +20,7 @@ from .smooth import Smooth
 _FIRST = 5  # jumps, before the first steps
 # Times the precision and the largest objective so far, whose rounding may be in all later ones.
 _ROUNDING = 25
+_OTHER = 10  # times the precision of the gradient of a batch: what two passes may differ by
 _RATES = 1e-30, 1e30  # which float32 has
 _REGIMES = {regime.__name__: regime for regime in (Smooth, Composite, Random)}
 _STATE = 'rate', 'num_rollbacks', '_steps', '_is_fresh', 'smallest', 'of_batch', '_of_zero',\
@@ -116,7 +117,7 @@ class SnapshotRule(LRScheduler):
         """Whether the metric is that of the outputs, and the way is known."""
         return bool(self.regime.is_whole and self.gamma and np.isfinite(self.way).all())
 
-    def left(self):
+    def bound(self):
         """Return how far the optimum is at most, by the bound of `confirmation.py`."""
         pairs, way = self.regime.pairs, self.way
         error = math.sqrt(max(pairs.largest() * (way @ pairs.inverse()(way)), 0.))
@@ -152,7 +153,7 @@ class SnapshotRule(LRScheduler):
         """Tell whether a Point of the same weights has another gradient, but for rounding."""
         far, = workers.allreduce_max([float(np.linalg.norm(self.metric.pull(
             point.gradient - self.point.gradient)))])
-        return far > FAR * precision_of(self.regime.dtype) * self.of_batch
+        return far > _OTHER * precision_of(self.regime.dtype) * self.of_batch
 
     def sees(self, vector):
         """Return variables without the directions that say nothing of the distance.
@@ -166,7 +167,7 @@ class SnapshotRule(LRScheduler):
             vector = metric.whiten(metric.without_shifts(metric.push(vector), free.astype(float)))
         return metric.resolved(metric.seen_by_loss(vector))
 
-    def learn_flat(self, moves, changes):
+    def learn_curvature(self, moves, changes):
         """Learn curvatures that a check has found, the smallest first."""
         for pair in zip(moves[::-1], changes[::-1]):
             if np.dot(*pair) > 0:
