@@ -44,6 +44,9 @@ class Curvature(NamedTuple):
     smallest : float
         A bound of θ from below: the smallest value that Lanczos' method finds without the length
         of its residual, or a third of it where few products leave a long one; 0 at least.
+    amplifies : float
+        By how much more than H the inverse of the Hessian amplifies a random vector, by the
+        quadrature of Gauss that Lanczos' method is.
     is_resolved : bool
         Whether products with the Hessian are those of a symmetric matrix, not too large, and H has
         an inverse in float64.
@@ -52,6 +55,7 @@ class Curvature(NamedTuple):
     """
 
     smallest: float
+    amplifies: float
     is_resolved: bool
     moves: np.ndarray
     changes: np.ndarray
@@ -81,7 +85,7 @@ def flattest(product, precision, pairs, sees, size, workers, seed=0):
     vector = sees(np.random.RandomState(seed).normal(size=size))
     free = np.count_nonzero(vector)
     if not free:
-        return Curvature(1., True, vector[None], vector[None])
+        return Curvature(1., 1., True, vector[None], vector[None])
     rows, products = np.zeros((0, size)), np.zeros((0, size))
     while True:
         vector = vector / np.linalg.norm(vector)
@@ -91,19 +95,21 @@ def flattest(product, precision, pairs, sees, size, workers, seed=0):
         values, vectors = np.linalg.eigh((of_model + of_model.T) / 2)
         is_singular, = workers.allreduce_max([not values[0] > precision_of(float) * values[-1]])
         if is_singular:
-            return Curvature(0., False, rows, products)
+            return Curvature(0., math.inf, False, rows, products)
         root = (vectors / np.sqrt(values)).T
         matrix = root @ (rows @ products.T) @ root.T
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+        parts = vectors.T @ root @ of_model[:, 0]  # of the random vector
         moves, changes = (vectors.T @ root @ all_of for all_of in (rows, products))
         smallest, largest, asymmetry = values[0], abs(values).max(), abs(matrix - matrix.T).max()
         seen = largest if smallest > 0 else max(-smallest, precision * largest / _SYMMETRIC)
         vector = sees(pairs.times(changes[0]) - smallest * moves[0])
         vector = vector - rows.T @ np.linalg.solve(of_model, rows @ inverse_times(vector))
         residual = math.sqrt(max(vector @ inverse_times(vector), 0.))
-        flatter, is_other, goes_on = workers.allreduce_max([
+        flatter, amplifies, is_other, goes_on = workers.allreduce_max([
             -max(smallest - residual, smallest / _SHARP),
+            np.linalg.norm(parts / values) / np.linalg.norm(parts) if smallest > 0 else math.inf,
             not (largest <= _STEEPEST and asymmetry <= _SYMMETRIC * seen),
             residual > max(_CHANCE * abs(smallest) / math.sqrt(free), precision * largest)])
         if is_other or not goes_on or len(rows) == min(_PRODUCTS, free):
-            return Curvature(max(-flatter, 0.), not is_other, moves, changes)
+            return Curvature(max(-flatter, 0.), amplifies, not is_other, moves, changes)

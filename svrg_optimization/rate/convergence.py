@@ -72,6 +72,7 @@ def _found(svrg, trained, rule, a_pass, workers):
     def ways():
         """Return the way, that by rounding, how far both may be, and whether rounding hides it."""
         noise, noise_at_most = rule.noise()
+        noise_at_most *= max(1., rule.amplifies)
         way, = workers.allreduce_max([float(np.linalg.norm(rule.way))])
         floor = rounding + _FLAT * noise
         enough = max(near, 0. if floor >= _USELESS * outputs else floor)
@@ -101,6 +102,7 @@ def _found(svrg, trained, rule, a_pass, workers):
         left, training.is_hidden = math.inf, True
         if check.is_resolved:
             rule.smallest = min(max(check.smallest, precision_of(dtype)), 1.)
+            rule.amplifies = check.amplifies
             way, noise, enough, training.is_hidden = ways()
             if check.smallest > 0:
                 left, = workers.allreduce_max([rule.bound()])
