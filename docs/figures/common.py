@@ -96,7 +96,7 @@ def train(problem, rate, passes, update_freq=None, batch_size=16, after_batch=No
     Returns
     -------
     list of int
-        Gradient passes at the start and after each epoch.
+        Gradient passes at the start and after each epoch, with svrg_lbfgs before each pass.
     list of float
         The loss minus the optimum there.
     """
@@ -110,11 +110,14 @@ def train(problem, rate, passes, update_freq=None, batch_size=16, after_batch=No
     passes_after = [0]
     excesses = [problem.loss(np.zeros(problem.features.shape[1])) - problem.optimum]
 
-    def after_epoch(epoch, symbol, arg_params, aux_params):
-        taken = epoch + 1 if update_freq is None else gradient_passes(module, epoch + 1)
+    def record(taken):
         if taken <= passes:
             passes_after.append(taken)
             excesses.append(problem.loss(weight_of(module)) - problem.optimum)
+
+    def after_epoch(epoch, symbol, arg_params, aux_params):
+        if rate:
+            record(epoch + 1 if update_freq is None else passes_of(module) + 2)
 
     def call_after_batch(param):
         if after_batch is not None:
@@ -122,19 +125,36 @@ def train(problem, rate, passes, update_freq=None, batch_size=16, after_batch=No
 
     logging.getLogger().setLevel(logging.WARNING)
     params = {'learning_rate': rate} if rate else {}
-    module.fit(train_data, eval_metric=[], optimizer='sgd' if rate else 'svrg_lbfgs',
+    module.fit(train_data if rate else Watched(train_data, lambda: record(passes_of(module))),
+               eval_metric=[], optimizer='sgd' if rate else 'svrg_lbfgs',
                optimizer_params={**params, 'wd': L2}, initializer=mx.init.Zero(),
                num_epoch=passes if update_freq is None else passes // 2,
                batch_end_callback=call_after_batch, epoch_end_callback=after_epoch)
+    if not rate:
+        record(passes_of(module))
     return passes_after, excesses
 
 
-def gradient_passes(trained, epochs):
-    """Return how many gradients a row SVRG has computed after some epochs, two in each.
+class Watched:
+    """Data that call a function before each pass: svrg_lbfgs moves weights between epochs, too."""
 
-    Each snapshot, jump and check computes one more.
+    def __init__(self, data, before_pass):
+        self._data, self._before_pass = data, before_pass
+
+    def __getattr__(self, name):
+        return getattr(self._data, name)
+
+    def __iter__(self):
+        self._before_pass()
+        return iter(self._data)
+
+
+def passes_of(trained):
+    """Return how many gradients a row SVRG has computed in snapshots, jumps, checks and epochs.
+
+    An epoch, which has two, counts from its end on, after the `epoch_end_callback`.
     """
-    return trained.result.passes + 2 * (epochs - trained.result.epochs)
+    return trained._svrg.training.passes(trained._svrg.snapshot)
 
 
 def arguments(script, passes, **options):

@@ -8,7 +8,7 @@ import logging
 
 import mxnet as mx
 import numpy as np
-from common import L2, NEUTRAL, SVRG, arguments, gradient_passes, pyplot, save
+from common import L2, NEUTRAL, SVRG, Watched, arguments, passes_of, pyplot, save
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 from sklearn.datasets import load_digits
@@ -48,7 +48,8 @@ class Classes:
         """Train at a constant rate, or by svrg_lbfgs if it is None; return three curves.
 
         They are the passes, the objective minus the optimum, and the largest
-        component of the gradient, at the start and after every two epochs.
+        component of the gradient, at the start and after every two epochs, with
+        svrg_lbfgs before each pass.
         """
         np.random.seed(0)
         train_data = mx.io.NDArrayIter(self.features, self.labels, BATCH_SIZE, shuffle=True)
@@ -57,20 +58,24 @@ class Classes:
         module = SVRGModule(mx.sym.SoftmaxOutput(scores, name='softmax'), update_freq=2)
         points = []
 
-        def record(weights, passes):
-            weight, bias = (weights['fc_' + name].asnumpy().astype(float)
+        def record(of_epoch=0):
+            weight, bias = (module.get_params()[0]['fc_' + name].asnumpy().astype(float)
                             for name in ('weight', 'bias'))
-            points.append((passes, self.objective(weight, bias) - self.optimum,
+            points.append((passes_of(module) + of_epoch,
+                           self.objective(weight, bias) - self.optimum,
                            max(np.abs(part).max() for part in self.gradient(weight, bias))))
 
         params = {'momentum': MOMENTUM, 'wd': L2, **({'learning_rate': rate} if rate else {})}
-        zeros = (self.one_hot.shape[1], self.features.shape[1])
-        record({'fc_weight': mx.nd.zeros(zeros), 'fc_bias': mx.nd.zeros(zeros[0])}, 0)
-        module.fit(train_data, eval_metric=[], optimizer='nag' if rate else 'svrg_lbfgs',
-                   optimizer_params=params,
-                   initializer=mx.init.Zero(), num_epoch=2 * (passes // 5), epoch_end_callback=(
-                       lambda epoch, _, weights, __: epoch % 2 and record(
-                           weights, gradient_passes(module, epoch + 1))))
+        module.bind(train_data.provide_data, train_data.provide_label)
+        module.init_params(mx.init.Zero())
+        if rate:
+            record()
+        module.fit(train_data if rate else Watched(train_data, record), eval_metric=[],
+                   optimizer='nag' if rate else 'svrg_lbfgs', optimizer_params=params,
+                   num_epoch=2 * (passes // 5), epoch_end_callback=(
+                       lambda epoch, *_: rate and epoch % 2 and record(of_epoch=2)))
+        if not rate:
+            record()
         return np.array(points).T
 
 

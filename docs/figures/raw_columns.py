@@ -4,7 +4,17 @@ import logging
 
 import mxnet as mx
 import numpy as np
-from common import NEUTRAL, SGD, SVRG, arguments, axes_of_excess, gradient_passes, save
+from common import (
+    NEUTRAL,
+    SGD,
+    SVRG,
+    Watched,
+    arguments,
+    axes_of_excess,
+    passes_of,
+    save,
+    weight_of,
+)
 from scipy.optimize import minimize
 from scipy.special import expit
 
@@ -36,27 +46,27 @@ class Raw:
         return (np.logaddexp(0, scores) - self.labels * scores).mean()
 
     def train(self, rows, rate, most):
-        """Return passes, and the objective minus the optimum, at the start and after epochs."""
+        """Return passes, and the objective minus the optimum before each, at most so many."""
         np.random.seed(0)
         score = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, no_bias=True,
                                       name='fc')
         module = SVRGModule(mx.sym.LogisticRegressionOutput(score, mx.sym.Variable('label')),
                             label_names=('label',), update_freq=2)
-        passes, values = [0], [self.objective(np.zeros(FEATURES), rows) - self.optimum]
+        passes, values = [], []
 
-        def record(epoch, _, weights, __):
-            weight = weights['fc_weight'].asnumpy().ravel().astype(float)
-            taken = gradient_passes(module, epoch + 1)
-            if taken <= most:
-                passes.append(taken)
-                values.append(self.objective(weight, rows) - self.optimum)
+        def record():
+            if passes_of(module) <= most:
+                passes.append(passes_of(module))
+                values.append(self.objective(weight_of(module), rows) - self.optimum)
 
-        module.fit(mx.io.NDArrayIter(rows.astype('float32'), self.labels.astype('float32'),
-                                     BATCH_SIZE, shuffle=True, label_name='label'),
+        data = mx.io.NDArrayIter(rows.astype('float32'), self.labels.astype('float32'),
+                                 BATCH_SIZE, shuffle=True, label_name='label')
+        module.fit(Watched(data, record),
                    eval_metric=[], initializer=mx.init.Zero(), num_epoch=most // 2,
-                   optimizer='nag' if rate else 'svrg_lbfgs', epoch_end_callback=record,
+                   optimizer='nag' if rate else 'svrg_lbfgs',
                    optimizer_params={'momentum': 0.9, **(
                        {'learning_rate': rate} if rate else {})})
+        record()
         return passes, values
 
 

@@ -4,7 +4,7 @@ import logging
 
 import mxnet as mx
 import numpy as np
-from common import NEUTRAL, SGD, SVRG, arguments, gradient_passes, pyplot, save
+from common import NEUTRAL, SGD, SVRG, Watched, arguments, passes_of, pyplot, save
 from mxnet import gluon
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
@@ -38,12 +38,18 @@ def main():
         score = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
         trained, points = made(mx.sym.LogisticRegressionOutput(
             score, mx.sym.Variable('softmax_label'))), []
-        trained.fit(mx.io.NDArrayIter(rows, labels, BATCH_SIZE, shuffle=True), eval_metric=[],
+        is_svrg = made is not mx.mod.Module
+
+        def record(epoch=None, *_):
+            weights, _ = trained.get_params()
+            points.append((passes_of(trained) if is_svrg else epoch + 1,
+                           above(weights['fc_weight'], weights['fc_bias'])))
+
+        data = mx.io.NDArrayIter(rows, labels, BATCH_SIZE, shuffle=True)
+        trained.fit(Watched(data, record) if is_svrg else data, eval_metric=[],
                     initializer=mx.init.Zero(), num_epoch=args.passes,
                     optimizer_params={'momentum': 0.9, 'wd': wd, **params}, optimizer=optimizer,
-                    epoch_end_callback=lambda epoch, _, weights, __: points.append((
-                        epoch + 1 if made is mx.mod.Module else gradient_passes(
-                            trained, epoch + 1), above(weights['fc_weight'], weights['fc_bias']))))
+                    epoch_end_callback=None if is_svrg else record)
         return np.array(points).T
 
     def block():
@@ -56,13 +62,12 @@ def main():
             gluon.data.ArrayDataset(rows, labels.reshape(-1, 1)), BATCH_SIZE, shuffle=True)
         trainer = SVRGTrainer(net.collect_params(), 'svrg_lbfgs', {'wd': wd},
             objective=lambda data, label: loss(net(data), label))
-        for epoch, batches_of_epoch in enumerate(
-                trainer.epochs(batches, args.passes, update_freq=2), 1):
+        watched = Watched(batches, lambda: points.append((
+            passes_of(trainer), above(net.weight.data(), net.bias.data()))))
+        for batches_of_epoch in trainer.epochs(watched, args.passes, update_freq=2):
             for data, label in batches_of_epoch:
                 trainer.backward(data, label)
                 trainer.step(len(data))
-            points.append((gradient_passes(trainer, epoch),
-                           above(net.weight.data(), net.bias.data())))
         return np.array(points).T
 
     figure, axes = pyplot.subplots(figsize=(7, 4))
