@@ -72,7 +72,7 @@ class LogisticRegression:
 
 
 def train(problem, method, rate, args):
-    """Train once; return gradient passes and suboptimality after each epoch, and the time."""
+    """Train once; return epochs, gradient passes and suboptimality over time, and the time."""
     np.random.seed(args.seed)
     mx.random.seed(args.seed)
     train_data = mx.io.NDArrayIter(problem.features, problem.labels, args.batch_size, shuffle=True)
@@ -88,22 +88,24 @@ def train(problem, method, rate, args):
     if 'decaying' in method:
         steps = epochs * -(-len(problem.labels) // args.batch_size)
         optimizer_params['lr_scheduler'] = mx.lr_scheduler.PolyScheduler(steps, rate, pwr=1)
-    passes, excesses = [], []
+    points = []
 
     def record(epoch, symbol, arg_params, aux_params):
         taken = epoch + 1
         if is_svrg:  # steps compute two gradients, and each snapshot and jump one more
             taken = module.result.passes + 2 * (epoch + 1 - module.result.epochs)
         if taken <= args.passes:
-            passes.append(taken)
-            excesses.append(problem.suboptimality(arg_params['fc_weight'].asnumpy(),
-                                                  arg_params['fc_bias'].asnumpy()))
+            points.append((epoch + 1, taken, problem.suboptimality(
+                arg_params['fc_weight'].asnumpy(), arg_params['fc_bias'].asnumpy())))
 
     tic = time.time()
     # A linear model begins at 0: random weights times a large column are a bad start.
     module.fit(train_data, eval_metric=[], optimizer=optimizer, optimizer_params=optimizer_params,
                initializer=mx.init.Zero(), num_epoch=epochs, epoch_end_callback=record)
-    return passes, excesses, time.time() - tic
+    seconds = time.time() - tic
+    if rate is None:  # the last jumps come after the last epoch
+        record(module.result.epochs - 1, None, *module.get_params())
+    return (*zip(*points), seconds)
 
 
 def solve(problem, solver):
@@ -123,7 +125,7 @@ def text_of(rate):
 
 def draw(curves, at_start, rows, args):
     figure, axes = pyplot.subplots(figsize=(7, 4.5))
-    for (method, rate, passes, excesses, _), style in zip(curves, ('-.', '-', '--', ':')):
+    for (method, rate, _, passes, excesses, _), style in zip(curves, ('-.', '-', '--', ':')):
         axes.semilogy([0, *passes], np.maximum([at_start, *excesses], 1e-15), style,
                       color=METHODS[method], linewidth=2,
                       label=method if rate is None else '%s (%g)' % (method, rate))
@@ -161,14 +163,14 @@ def main():
         for rate in [None] if 'jumps' in method else args.rates:
             runs.append((method, rate, *train(problem, method, rate, args)))
             print('  %-22s rate %-5s ends %.1e above the optimum, %.1f s'
-                  % (method, text_of(rate), runs[-1][3][-1], runs[-1][4]), flush=True)
-        curves.append(min(runs, key=lambda run: run[3][-1]))
+                  % (method, text_of(rate), runs[-1][4][-1], runs[-1][5]), flush=True)
+        curves.append(min(runs, key=lambda run: run[4][-1]))
 
     print('\n%-22s  %5s  %6s  %6s  %18s  %7s'
           % ('method', 'rate', 'epochs', 'passes', 'loss minus optimum', 'time'))
-    for method, rate, passes, excesses, seconds in curves:
+    for method, rate, epochs, passes, excesses, seconds in curves:
         print('%-22s  %5s  %6d  %6d  %18.1e  %5.2f s'
-              % (method, text_of(rate), len(passes), passes[-1], excesses[-1], seconds))
+              % (method, text_of(rate), epochs[-1], passes[-1], excesses[-1], seconds))
     for solver in SOLVERS:
         iterations, excess, seconds = solve(problem, solver)
         passes = iterations if solver == 'saga' else ''
