@@ -82,8 +82,9 @@ class SVRGModule(Module):
     compression_params : dict, optional
         Gradient compression between devices, as in Module. The full gradient
         is not compressed. A distributed KVStore does not accept it.
-    update_freq : int
-        Epochs from one snapshot to the next, 1 or more. It may be set later as an attribute.
+    update_freq : int, optional
+        Epochs from one snapshot to the next, 1 or more; 2 by default. It may be set later as an
+        attribute.
     loss_is_mean : bool, optional
         Whether the loss is a mean over the rows of a batch rather than a sum.
         By default this is read from the symbol: from ``normalization='batch'`` or ``'valid'``
