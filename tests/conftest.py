@@ -11,12 +11,9 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-import bad_input
 import checkpoints
 from problems import Problem
 from stepping import Training
-from svrg_optimization.module.executors import Executors
-from svrg_optimization.module.reference import ModuleReference
 from svrg_optimization.rate import smooth
 
 collect_ignore = ['support']
@@ -115,27 +112,6 @@ def signals_are_heard():
 
 
 @pytest.fixture
-def reshaped(monkeypatch):
-    """List the number of rows that each executor is reshaped for."""
-    rows, reshape = [], mx.executor.Executor.reshape
-    monkeypatch.setattr(mx.executor.Executor, 'reshape', lambda executor, **kwargs: (
-        rows.append(kwargs['data'][0]), reshape(executor, **kwargs))[1])
-    return rows
-
-
-@pytest.fixture
-def trained(tmp_path, monkeypatch):
-    """Train a module for two epochs and save it in the working directory, a new one."""
-    monkeypatch.chdir(tmp_path)
-    problem = Problem(rows=40)
-    module = problem.module(2)
-    module.fit(problem.iterator(), eval_metric='mse', num_epoch=2,
-               arg_params=problem.arg_params(), optimizer_params=bad_input.SETTINGS)
-    module.save_checkpoint('model', 2, save_optimizer_states=True)
-    return module, problem
-
-
-@pytest.fixture
 def prefix(tmp_path):
     return str(tmp_path / 'model')
 
@@ -159,35 +135,6 @@ def saved(saved_once, tmp_path):
 @pytest.fixture(params=[mx.cpu(), [mx.cpu(0), mx.cpu(1)]], ids=['one device', 'two devices'])
 def training(request):
     return Training(Problem('perceptron', rows=37), context=request.param)
-
-
-@pytest.fixture
-def merged(monkeypatch):
-    """List how many batches each run of several has."""
-    counts, run = [], Executors.run
-
-    def counted(executors, module, batch, *others):
-        if getattr(batch, 'number', 1) > 1:
-            counts.append(batch.number)
-        return run(executors, module, batch, *others)
-
-    monkeypatch.setattr(Executors, 'run', counted)
-    return counts
-
-
-@pytest.fixture
-def runs(monkeypatch):
-    """Count how often gradients at the snapshot are computed outside of a pass."""
-    calls = []
-    compute = ModuleReference.gradient
-
-    def counted(reference, model, batch, *args, **kwargs):
-        if batch is None:
-            calls.append(None)
-        return compute(reference, model, batch, *args, **kwargs)
-
-    monkeypatch.setattr(ModuleReference, 'gradient', counted)
-    return calls
 
 
 @pytest.fixture

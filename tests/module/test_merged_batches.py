@@ -10,7 +10,22 @@ from full_gradients import ShortBatches, assert_pass, full_gradient, randomize
 from pairs import in_pairs
 from problems import TWO_DEVICES, CsrIter, Problem, SparseProblem
 from svrg_optimization.module import executors
+from svrg_optimization.module.executors import Executors
 from svrg_optimization.module.loss_reduction import is_row_wise
+
+
+@pytest.fixture
+def merged(monkeypatch):
+    """List how many batches each run of several has."""
+    counts, run = [], Executors.run
+
+    def counted(executors, module, batch, *others):
+        if getattr(batch, 'number', 1) > 1:
+            counts.append(batch.number)
+        return run(executors, module, batch, *others)
+
+    monkeypatch.setattr(Executors, 'run', counted)
+    return counts
 
 
 @in_pairs({

@@ -13,6 +13,18 @@ from svrg_optimization.diagnostics import gradient_variance
 from svrg_optimization.proximal import L1
 
 
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """Train a module for two epochs and save it in the working directory, a new one."""
+    monkeypatch.chdir(tmp_path)
+    problem = Problem(rows=40)
+    module = problem.module(2)
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=2,
+               arg_params=problem.arg_params(), optimizer_params=SETTINGS)
+    module.save_checkpoint('model', 2, save_optimizer_states=True)
+    return module, problem
+
+
 def batch(*shapes, label=(10,), pad=0):
     return mx.io.DataBatch([mx.nd.ones(shape) for shape in shapes],
                            None if label is None else [mx.nd.ones(label)], pad=pad)
@@ -126,16 +138,14 @@ class NoValue:
 
 
 OF_ALL = [  # settings of SVRGModule, SVRGBucketingModule and SVRGTrainer
-    ({'proximal': 0.1}, TypeError, 'proximal must be None, an operator with the methods prox and '
-                                   'value, or a dict .*, not 0.1'),
+    ({'proximal': 0.1}, TypeError, 'proximal must be None, an operator .* or a dict .*, not 0.1'),
     ({'proximal': 0}, TypeError, 'or a dict .*, not 0'),
     ({'proximal': L1}, TypeError, 'proximal must be None, an operator'),
     ({'proximal': NoValue()}, TypeError, 'with the methods prox and value'),
     ({'proximal': {'fc_weight': None}}, TypeError, 'proximal must be .* not None'),
     ({'proximal': {'weight': L1(1)}}, ValueError,
      r"proximal must be for trained parameters \(.*fc_weight.*\), not for 'weight'"),
-    ({'alpha': 0, 'tol': 1e-3}, ValueError,
-     '^alpha must not be 0 with tol, as there is no full gradient then, and not 0'),
+    ({'alpha': 0, 'tol': 1e-3}, ValueError, '^alpha must not be 0 with tol'),
     ({'alpha': 1.1}, ValueError, 'alpha must be a number from 0 to 1'),
     ({'tol': 0}, ValueError, 'tol must be None or a number above 0, not 0'),
     ({'tol': float('inf')}, ValueError, 'not inf'),
@@ -149,27 +159,22 @@ OF_MODULES = [
     ({'proximal': L1(1), 'fixed_param_names': ['fc_weight']}, ValueError,
      'proximal must be a dict from parameter name to operator .*: fc_bias'),
     ({'full_grad_batches': []}, TypeError, '^full_grad_batches must'),
-    ({'full_grad_batches': 0}, ValueError, '^full_grad_batches must be None, an '
-     'int of 1 or more or a callable that returns one, not 0'),
+    ({'full_grad_batches': 0}, ValueError, '^full_grad_batches must .* int of 1 or more .*, not 0'),
     ({'full_grad_batches': True}, TypeError, '^full_grad_batches .*not True'),
-    ({'full_grad_batches': 3, 'tol': 1e-3}, ValueError,
-     'full_grad_batches must be None with tol, as samples are noise, and not 3')]
+    ({'full_grad_batches': 3, 'tol': 1e-3}, ValueError, 'full_grad_batches must be None with tol')]
 OF_MODULE = [
     ({'update_freq': 1.5}, TypeError, 'update_freq must be an int of 1 or more, not 1.5')]
 OF_TRAINER = [
-    ({'params': [table('table', 'row_sparse')]}, ValueError,
-     'params must be dense, and table is'),
+    ({'params': [table('table', 'row_sparse')]}, ValueError, 'params must be dense, and table'),
     ({'params': [table('table'), table('table')]}, ValueError, 'params must have different names'),
     ({'objective': None}, TypeError, 'objective must be a function'),
-    ({'alpha': 0, 'optimizer': 'svrg_lbfgs'}, ValueError,
-     '^alpha must not be 0 with svrg_lbfgs, as there is no full gradient then, and not 0'),
+    ({'alpha': 0, 'optimizer': 'svrg_lbfgs'}, ValueError, '^alpha must not be 0 with svrg_lbfgs'),
     ({'batch_axis': [0, '1']}, TypeError, "batch_axis must be an int of 0 or more, not '1'"),
     ({'batch_axis': -1}, ValueError, 'batch_axis must be an int of 0 or more, not -1'),
     ({'kvstore': 'dist_async'}, ValueError, "kvstore must be 'dist_sync' or of one process"),
     ({'kvstore': 'dist_sync', 'update_on_kvstore': True}, ValueError,
      'update_on_kvstore must be None or False'),
-    ({'optimizer_params': {'learning_rate': float('nan')}}, ValueError,
-     'learning_rate must be a finite'),
+    ({'optimizer_params': {'learning_rate': float('nan')}}, ValueError, 'learning_rate must be a'),
     ({'compression_params': {'type': '2bit'}}, ValueError, 'compression_params must be None'),
     ({'proximal': L1(1), 'update_on_kvstore': True}, ValueError,
      'update_on_kvstore must be None or False with proximal'),
@@ -197,14 +202,12 @@ ROWS = {
     # A training with bad arguments
     'batches of a function': (
         fit_new(full_grad_batches=lambda _: 0), ValueError,
-        r'^full_grad_batches must be a callable that returns an int of 1 or more \(here after 0 '
-        r'snapshots\), not 0'),
+        '^full_grad_batches must be a callable that returns an int of 1 or more .*, not 0'),
     'batches of a function, float': (fit_new(full_grad_batches=lambda _: 2.0), TypeError,
                                      'after 0 .* not 2.0'),
     'batches with lbfgs': (fit_new('svrg_lbfgs', full_grad_batches=3), ValueError,
-                           '^full_grad_batches must be None with svrg_lbfgs, as samples .* not 3'),
-    'alpha of 0 with lbfgs': (fit_new('svrg_lbfgs', alpha=0), ValueError,
-                              '^alpha must not be 0 with svrg_lbfgs, as there is no .* not 0'),
+                           '^full_grad_batches must be None with svrg_lbfgs'),
+    'alpha of 0 with lbfgs': (fit_new('svrg_lbfgs', alpha=0), ValueError, '^alpha must not be 0'),
     # Attributes
     'set batches': (attribute('full_grad_batches', 0), ValueError, '^full_grad_batches must'),
     'set tol': (attribute('tol', '1e-3'), TypeError, "not '1e-3'"),
@@ -224,7 +227,7 @@ ROWS = {
     'set rate beside scheduler': (
         lambda *_: setattr(Problem().bound(sgd={'lr_scheduler': mx.lr_scheduler.FactorScheduler(
             9)}), 'learning_rate', 0.1), ValueError,
-        'learning_rate must not be set, to 0.1, if there is an lr_s'),
+        'learning_rate must not be set'),
     'set rate without an optimizer': (
         on(lambda problem: problem.bound(), attribute('learning_rate', 0.1)), RuntimeError,
         'learning_rate needs an optimizer: call init_optimizer'),
@@ -240,8 +243,7 @@ ROWS = {
        for other in (None, (1, 2), [GOOD, None])},
     'data other width': (full_grads(Data(GOOD, batch((10, 5)))), ValueError,
                          r"train_data .*\(10, 4\).*\(10, 5\)"),
-    'data inputs extra': (full_grads(Data(batch((10, 4), (10, 4)))), ValueError,
-                          r"batches with the data \['data'\], not with 2"),
+    'data inputs extra': (full_grads(Data(batch((10, 4), (10, 4)))), ValueError, 'not with 2'),
     'data labels missing': (full_grads(Data(GOOD, batch((10, 4), label=None))), ValueError,
                             'train_data must yield batches with the label'),
     # ... and the order of calls
@@ -251,7 +253,7 @@ ROWS = {
     'backward at first': (on(lambda problem: problem.bound(), lambda module, _: module.backward()),
                           RuntimeError, 'backward needs a forward before it'),
     'backward after a pass': (on(lambda problem: problem.bound(), after_a_pass), RuntimeError,
-                              'backward needs a forward before it'),
+                              'backward needs a forward'),
     # fit
     'fit no epochs': (fit(num_epoch=None), TypeError, 'num_epoch must be an int .*, not None'),
     'fit tol': (fit(tol=0.1), TypeError, "unexpected keyword argument 'tol'"),
@@ -309,12 +311,10 @@ ROWS = {
     'other label_names': (
         lambda _, problem: SVRGModule(problem.symbol, label_names=('other',)).fit(
             mx.io.NDArrayIter(np.ones((20, 4)), np.ones(20), 10, label_name='other'), num_epoch=1),
-        ValueError, r"label_names must be inputs of the symbol, which has .*'label'\], and not "
-                    r"\['other'\]"),
+        ValueError, r"label_names must be inputs of the symbol, .*'label'\], and not .*'other'"),
     # Diagnostics
     'variance module': (lambda module, problem: gradient_variance(None, problem.iterator()),
-                        TypeError, 'mod must be an SVRGModule or an SVRGTrainer, '
-                        'not None'),
+                        TypeError, 'mod must be .*, not None'),
     'variance data': (lambda module, _: gradient_variance(module, 3), TypeError,
                       'data must be a DataIter, not 3'),
     'variance empty': (lambda module, _: gradient_variance(module, Data()), ValueError,
