@@ -2,18 +2,13 @@
 
 import csv
 import re
-import warnings
 from io import StringIO
 
 import mxnet as mx
 import numpy as np
 import pytest
-from sklearn.datasets import load_wine
-from sklearn.linear_model import LogisticRegression
 
-from linear_models import Problem, by_module
 from pages import DOCS, blocks_of, text_of
-from svrg_optimization.proximal import L1
 
 
 def scaled(rows, new_rows):
@@ -71,26 +66,3 @@ class FakeModule:
         """Keep the rows; return the first class for each."""
         self.seen = np.concatenate([batch.data[0].asnumpy() for batch in data])
         return mx.nd.zeros((len(self.seen), 2))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('penalty', ['l1', 'l2'])
-def test_it_reaches_the_optimum_of_scikit_learn_on_other_data(penalty):
-    rows, kinds = load_wine(return_X_y=True)
-    rows, _ = scaled(rows, rows)
-    strength, l1 = 1 / len(rows), penalty == 'l1'
-
-    def objective(weight, bias):
-        margins = rows.astype('float64').dot(weight.T) + bias
-        losses = np.log(np.exp(margins).sum(axis=1)) - margins[np.arange(len(rows)), kinds]
-        size = np.abs(weight).sum() if l1 else (weight ** 2).sum() / 2
-        return losses.mean() + strength * size
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings('ignore', "'penalty' was deprecated")
-        warnings.filterwarnings('ignore', 'Inconsistent values: penalty')
-        theirs = LogisticRegression(tol=1e-10, max_iter=100000, **(
-            {'penalty': 'l1', 'solver': 'saga'} if l1 else {})).fit(rows.astype('float64'), kinds)
-    problem = Problem('softmax', rows, kinds, 0 if l1 else strength, batch=32, shuffle=True)
-    found = by_module(problem, 1000, 3e-6, proximal=L1(strength) if l1 else None)
-    assert objective(found.weight, found.bias) - objective(theirs.coef_, theirs.intercept_) < 1e-6
