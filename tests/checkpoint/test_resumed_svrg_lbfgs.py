@@ -1,4 +1,4 @@
-"""Runs with a found rate that are resumed at any epoch end on the bits of unbroken ones."""
+"""Runs with a found rate that are resumed end on the bits of unbroken ones."""
 
 import dataclasses
 
@@ -15,9 +15,9 @@ RNG = np.random.RandomState(5)
 ROWS = RNG.normal(size=(60, 6)).astype('float32') * np.logspace(0, 1.5, 6, dtype='float32')
 LABELS = (ROWS @ RNG.normal(size=6) + RNG.logistic(size=60) > 0).astype('float32')
 ROWS[:2] *= 40  # so that it goes back sometimes
-PROBLEM = Problem('logistic', ROWS, LABELS, 1e-3, batch=10)
+PROBLEM = Problem('logistic', ROWS, LABELS, 1e-3, batch=20)
 SPARSE = dataclasses.replace(PROBLEM, stype='csr', dot=True, weight_stype='row_sparse')
-EPOCHS = 8
+EPOCHS, STOPS = 5, (1, 3, 4)  # before training goes back, at it, and behind it
 
 
 def make_too_large(rule, epoch, batch=0):
@@ -33,9 +33,9 @@ def fit(module, begin, end, problem=PROBLEM, **kwargs):
     return [value.asnumpy() for value in module.get_params()[0].values()]
 
 
-def new_module(contexts=mx.cpu(), proximal=None, problem=PROBLEM):
+def new_module(contexts=mx.cpu(), proximal=None, problem=PROBLEM, tol=None):
     return SVRGModule(problem.symbol(), label_names=('label',), update_freq=1, context=contexts,
-                      proximal=proximal)
+                      proximal=proximal, tol=tol)
 
 
 def too_large(module):
@@ -46,7 +46,7 @@ def too_large(module):
     (PROBLEM, mx.cpu(), None), (PROBLEM, [mx.cpu(0), mx.cpu(1)], L1(0.03)),
     pytest.param(PROBLEM, [mx.cpu(0), mx.cpu(1)], None, marks=pytest.mark.slow),
     (SPARSE, mx.cpu(), L1(0.03))])  # there are no jumps
-def test_module_resumed_after_each_epoch(tmp_path, problem, contexts, proximal):
+def test_module_resumed_after_an_epoch(tmp_path, problem, contexts, proximal):
     prefix = str(tmp_path / 'model')
     module, pairs = new_module(contexts, proximal, problem), []
     expected = fit(
@@ -54,8 +54,9 @@ def test_module_resumed_after_each_epoch(tmp_path, problem, contexts, proximal):
             mx.callback.module_checkpoint(module, prefix, 1, True),
             lambda *_: pairs.append(len(module._optimizer.lr_scheduler.regime.pairs))])
     rule = module._optimizer.lr_scheduler
-    assert (rule.num_rollbacks or proximal) and max(pairs) >= 2  # otherwise nothing is tested
-    for stop in range(1, len(pairs)):
+    assert rule.num_rollbacks or proximal  # otherwise nothing is tested
+    assert max(pairs) >= 2 and len(pairs) >= 4
+    for stop in STOPS:
         resumed = SVRGModule.load(prefix, stop, True, label_names=('label',), context=contexts)
         np.testing.assert_equal(
             fit(resumed, stop, EPOCHS, problem, batch_end_callback=too_large(resumed)), expected)
@@ -73,8 +74,8 @@ def test_other_data_at_a_resume_are_measured_anew(tmp_path):
     rng = np.random.RandomState(0)
     other = Problem('logistic', 3 + rng.normal(size=(120, 6)), rng.randint(2, size=120), 1e-3,
                     batch=10)
-    fit(resumed, 5, 40, other)
-    fit(fresh, 0, 40, other)
+    fit(resumed, 5, 20, other)
+    fit(fresh, 0, 20, other)
     np.testing.assert_allclose(resumed.objective, fresh.objective, rtol=1e-5)
 
 
@@ -85,7 +86,7 @@ def new_trainer(proximal):
 
 
 @pytest.mark.parametrize('proximal', [None, L1(0.03)])
-def test_trainer_resumed_after_each_epoch(tmp_path, proximal):
+def test_trainer_resumed_after_an_epoch(tmp_path, proximal):
     def train(net, trainer, begin, saves=False):
         for epoch, batches in enumerate(trainer.epochs(
                 PROBLEM.loader(), EPOCHS, 1, begin_epoch=begin), begin):
@@ -101,9 +102,8 @@ def test_trainer_resumed_after_each_epoch(tmp_path, proximal):
     net, trainer = new_trainer(proximal)
     expected = train(net, trainer, 0, saves=True)
     assert trainer._optimizer.lr_scheduler.num_rollbacks
-    epochs = trainer.result.epochs  # fewer on a processor on which it is at the floor sooner
-    assert epochs >= 4
-    for stop in range(1, epochs):
+    assert trainer.result.epochs >= 4
+    for stop in STOPS:
         net, trainer = new_trainer(proximal)
         net.load_parameters(str(tmp_path / ('%d.params' % stop)))
         trainer.load_states(str(tmp_path / ('%d.states' % stop)))
@@ -117,7 +117,7 @@ def test_an_operator_that_is_new_at_a_resume_is_taken_into_account(tmp_path):
     saved = new_module()
     fit(saved, 0, 2, epoch_end_callback=mx.callback.module_checkpoint(saved, prefix, 2, True))
     for module in (SVRGModule.load(prefix, 2, label_names=('label',), proximal=L1(0.03), tol=1e-5),
-                   new_module(proximal=L1(0.03))):
+                   new_module(proximal=L1(0.03), tol=1e-5)):
         fit(module, 2, 60)
         found.append(module.objective)
     assert type(module._optimizer.lr_scheduler.regime).__name__ == 'Composite'
