@@ -211,8 +211,8 @@ def test_states_of_another_optimizer_are_not_gone_on_without(prefix, before, aft
     train(PROBLEM, PROBLEM.module(3), 0, 3, before, prefix)
     resumed = bound(load(prefix, 3), PROBLEM)
     for _ in range(2):
-        with pytest.raises(ValueError, match='(?i)optimizer must be %s, whose states .*model-0003'
-                                             '.svrg has, and not %s: ' % (before, after)):
+        with pytest.raises(ValueError, match='(?i)optimizer must be %s, .*model-0003.svrg has, and '
+                                             'not %s' % (before, after)):
             resumed.init_optimizer(optimizer=after)
         assert not resumed.optimizer_initialized
         assert resumed._optimizer is None and resumed._kvstore is None
@@ -223,8 +223,7 @@ def test_states_of_another_optimizer_are_not_gone_on_without(prefix, before, aft
 
 def test_momentum_that_was_not_saved_is_not_gone_on_without(prefix):
     PROBLEM.fit(PROBLEM.module(3), 3).save_checkpoint(prefix, 3, save_optimizer_states=True)
-    with pytest.raises(ValueError, match='model-0003.svrg was saved with other arguments of the '
-                                         'optimizer, without a state of fc_weight'):
+    with pytest.raises(ValueError, match='model-0003.svrg .* without a state of fc_weight'):
         bound(load(prefix, 3), PROBLEM).init_optimizer(optimizer_params={'momentum': 0.9})
 
 
@@ -249,15 +248,3 @@ def test_different_shares_are_saved_again_under_another_kvstore(prefix):
         module.save_checkpoint(prefix, epoch)
         for share, expected in zip(module._param_dict, shares):
             np.testing.assert_array_equal(share['fc_weight'].asnumpy(), expected)
-
-
-def fit_with_a_rule(problem, module, begin, end, prefix, factor=1.):
-    def change_rate(param):
-        if (param.epoch, param.nbatch) == (0, 0):
-            module._optimizer.lr_scheduler.rate *= factor
-
-    module.fit(problem.iterator(), eval_metric=[], begin_epoch=begin, num_epoch=end,
-               arg_params=problem.arg_params(), optimizer='svrg_lbfgs',
-               batch_end_callback=change_rate,
-               epoch_end_callback=mx.callback.module_checkpoint(module, prefix, 1, True))
-    return module
