@@ -93,8 +93,7 @@ def test_steps_without_a_snapshot_are_plain_and_warned_of_once(front_end):
     training = front_end(PROBLEM)
     (batch, _), *_ = training.batches()
     training.backward(batch)  # gradients alone are no training
-    with pytest.warns(UserWarning, match=r'without a snapshot are plain steps: call '
-                                         r'update_full_grads\(train_data\) before, or') as caught:
+    with pytest.warns(UserWarning, match='without a snapshot .* update_full_grads') as caught:
         training.epoch()
         training.epoch()
     assert len(caught) == 1

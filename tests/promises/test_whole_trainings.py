@@ -8,14 +8,6 @@ from held_batches import assert_svrg
 from problems import TWO_DEVICES, Problem
 
 
-@pytest.mark.parametrize('mult, expected', [
-    ({'lr_mult': 3.0}, {'lr_mult': {'fc_bias': 3.0}}),
-    ({'wd_mult': 1.0}, {'decayed': ('weight', 'bias')})])
-def test_multipliers_of_the_symbol_count(mult, expected):
-    problem, sgd = Problem(bias={'name': 'fc_bias', **mult}), {'learning_rate': 0.05, 'wd': 0.1}
-    assert_svrg(problem, problem.module(), 8, 1, problem.svrg(**sgd, **expected), sgd)
-
-
 def halves_by_scheduler(_):
     return {'optimizer_params': {'learning_rate': 0.2, 'lr_scheduler': (
         mx.lr_scheduler.FactorScheduler(step=4, factor=0.5, base_lr=0.2))}}
