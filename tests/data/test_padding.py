@@ -92,8 +92,7 @@ def test_a_pad_that_is_no_number_of_rows_is_refused(pad, rows):
             return pad
 
     problem = Problem(rows=rows)
-    with pytest.raises(ValueError, match='train_data must yield batches whose pad is an int from 0 '
-                                         'to their 10 rows, not %r' % (pad,)):
+    with pytest.raises(ValueError, match='train_data .* pad is an int from 0 .* not %r' % pad):
         problem.bound().update_full_grads(problem.iterator(cls=Wrong))
 
 
