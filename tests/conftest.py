@@ -53,16 +53,17 @@ def change_last_bits(seed):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Give the clusters of a folder to one process of pytest-xdist, hosts too, and each other file.
+    """Give the clusters of a folder to one process of pytest-xdist, hosts too, and each other test.
 
-    Clusters and hosts take longest, and so they come first.
+    Clusters and hosts take longest, and so they come first. The cases of a test stay together: by
+    files, one process was left with the longest file at the end.
     """
     def group_of(item):
         if item.get_closest_marker('cluster'):
             return 0, 'clusters of ' + item.path.parent.name
         if item.get_closest_marker('hosts'):
             return 1, 'hosts'
-        return 2, str(item.path)
+        return 2, '%s::%s' % (item.path, getattr(item, 'originalname', item.name))
 
     if WITH_NP_ARRAYS:
         items[:] = [item for item in items if not item.get_closest_marker('nd_arrays')]
