@@ -68,10 +68,9 @@ STATES = 'states must be a tuple or list, on'
     (None, {}, takes([]), ValueError, 'at least one row of data'),
     (None, {}, takes([()]), TypeError, r'train_data must yield tuples or lists .*, not \(\)'),
     (None, {}, takes(iter, batches=0), ValueError, 'batches must be'),
-    (None, {'tol': 1e-3}, takes(iter, batches=3), ValueError,
-     '^batches must be None with tol, as samples are noise, and not 3'),
+    (None, {'tol': 1e-3}, takes(iter, batches=3), ValueError, '^batches must be None with tol'),
     (None, {'optimizer': 'svrg_lbfgs', 'settings': {}}, takes(iter, batches=3), ValueError,
-     '^batches must be None with svrg_lbfgs, as samples are noise, and not 3'),
+     '^batches must be None with svrg_lbfgs'),
     (None, {}, lambda trainer, data: trainer.epochs(iter(data), 1), TypeError, 'more than once'),
     *[(None, {}, lambda trainer, _, numbers=numbers: trainer.epochs(None, *numbers), error,
        'num_epoch|update_freq') for numbers, error in (
@@ -87,8 +86,7 @@ STATES = 'states must be a tuple or list, on'
      r'at least one for each of 2 devices.* \[1, 1\] rows'),
     (TWO_DEVICES, {}, takes(lambda loader: [([data], label) for data, label in loader]), ValueError,
      'train_data must yield lists of one for each of the devices'),
-    (None, {}, takes(of_pandas), TypeError,
-     r'train_data must be .* not of pandas.* df.to_numpy'),
+    (None, {}, takes(of_pandas), TypeError, 'train_data must be .* not of pandas.* df.to_numpy'),
     (TWO_DEVICES, {'batch_axis': [0]}, takes(iter), ValueError, 'one for each of the 2 inputs'),
     (TWO_DEVICES, {'batch_axis': 1}, takes(iter), ValueError, 'the inputs have .4, None. rows')])
 def test_bad_calls_are_refused(contexts, arguments, call, error, says):
@@ -280,8 +278,7 @@ def test_gradients_that_are_overwritten_before_the_step_are_an_error(overwrite, 
     trainer.backward(*batch)
     before = weights_of(net)
     overwrite(problem, net, batch)
-    with pytest.raises(RuntimeError, match='other backward pass .* has overwritten the gradients '
-                                           'of fc_weight, hidden_weight; alpha = 0'):
+    with pytest.raises(RuntimeError, match='overwritten the gradients of fc_weight, hidden_weight'):
         trainer.step(10)
     assert all((weights_of(net)[name] == value).all() for name, value in before.items())
 

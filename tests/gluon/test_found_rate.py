@@ -109,17 +109,6 @@ def test_the_look_for_inputs_changes_neither_statistics_nor_random_numbers(hybri
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.slow
-def test_the_rate_is_found_beside_statistics_of_batch_norm():
-    problem = Blocks('perceptron')
-    trainer = trainer_of(problem, problem.net(extra=[gluon.nn.BatchNorm(in_channels=5)]))
-    norms = []
-    for _ in range(30):
-        train(trainer, problem.loader(), 1)
-        norms.append(trainer.gradient_norm)
-    assert 0 < rule_of(trainer).rate < 10 and norms[-1] < norms[0] / 2
-
-
 def test_parameters_may_be_fixed_after_some_snapshots(without_jumps):
     """These have an array more than the network."""
     problem = Blocks('softmax')
@@ -163,23 +152,6 @@ def test_dropout_is_measured_with_the_same_masks(seed):
     trainer = trainer_of(problem, problem.net(extra=[gluon.nn.Dropout(0.5)]))
     trainer.update_full_grads(problem.loader())
     assert 0.01 < rule_of(trainer).gamma < 100
-
-
-def test_a_trainer_that_loads_its_own_states_has_the_same_bits(tmp_path):
-    """It would take the weights that come with the states for a user's."""
-    problem, path = Blocks('softmax'), str(tmp_path / 'states')
-    net = problem.net()
-    trainer = trainer_of(problem, net)
-    train(trainer, problem.loader(), 3)
-    trainer.save_states(path)
-    weights, ends = weights_of(net), []
-    for _ in range(2):
-        train(trainer, problem.loader(), 7, begin=3)
-        ends.append(weights_of(net))
-        for name, param in net.collect_params().items():
-            param.set_data(as_blocks_take(weights[name]))
-        trainer.load_states(path)
-    np.testing.assert_equal(*ends)
 
 
 @pytest.mark.nd_arrays

@@ -88,8 +88,7 @@ def test_a_batch_that_is_cut_along_its_time_is_told(loss):
     problem = Recurrent('TNC', loss, 8)
     problem.initialize([mx.cpu(0), mx.cpu(1)])
     trainer = SVRGTrainer(problem.net.collect_params(), 'sgd', SGD, objective=problem.objective)
-    with pytest.warns(UserWarning, match=r'batch_axis must be the axis of the rows in each input, '
-                                         r'and not \[0, 0\]: .* on 2 devices') as told:
+    with pytest.warns(UserWarning, match=r'batch_axis must be .*, and not \[0, 0\]') as told:
         for _ in range(2):
             trainer.update_full_grads([problem.batch(rows) for rows in problem.batches])
     assert len(told) == 1

@@ -118,8 +118,7 @@ def test_states_are_loaded_after_shapes_are_known(tmp_path):
     saver.update_full_grads(Blocks().loader())
     saver.save_states(tmp_path / 'states')
     saved.save_parameters(str(tmp_path / 'params'))
-    with pytest.raises(RuntimeError, match='load_states needs parameters whose shapes are known: '
-                                           'call net.load_parameters before it, or net once'):
+    with pytest.raises(RuntimeError, match='load_states needs parameters whose shapes are known'):
         loader.load_states(tmp_path / 'states')
     net.load_parameters(str(tmp_path / 'params'))
     loader.load_states(tmp_path / 'states')
