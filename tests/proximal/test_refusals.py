@@ -23,8 +23,7 @@ class Jumping(mx.optimizer.SGD):
     (_SVRGOptimizer('sgd', momentum=0.5), {}, 'sgd with momentum 0.5')])
 def test_other_optimizers_are_refused(optimizer, params, named):
     module = Problem().bound(proximal=L1(0.1))
-    with pytest.raises(ValueError, match='^optimizer must be svrg_lbfgs, or sgd without momentum, '
-                                         'for proximal, not %s:' % named):
+    with pytest.raises(ValueError, match='^optimizer must be .* for proximal, not %s:' % named):
         module.init_optimizer(optimizer=optimizer, optimizer_params=params)
     assert not module.optimizer_initialized and module._kvstore is None
     module.init_optimizer(optimizer_params={'momentum': 0})
