@@ -8,13 +8,7 @@ import pytest
 
 import oracle
 from bad_input import Data
-from full_gradients import (
-    ShortBatches,
-    assert_pass,
-    full_gradient,
-    lists_of_batches,
-    randomize,
-)
+from full_gradients import ShortBatches, assert_pass, full_gradient, randomize
 from problems import TWO_DEVICES, Problem
 from svrg_optimization import SVRGModule
 
@@ -56,6 +50,20 @@ def of_dtype(dtype):
 
 def twice(iterator):
     return mx.io.ResizeIter(iterator, 8)
+
+
+def lists_of_batches(iterator):
+    """Wrap an iterator so that each batch comes as a list of halves, one a device."""
+    class Halves:
+        provide_data, provide_label = iterator.provide_data, iterator.provide_label
+        reset = iterator.reset
+
+        def __iter__(self):
+            for batch in iterator:
+                data, label, half = batch.data[0], batch.label[0], len(batch.data[0]) // 2
+                yield [mx.io.DataBatch([data[:half]], [label[:half]], pad=max(0, batch.pad - half)),
+                       mx.io.DataBatch([data[half:]], [label[half:]], pad=min(half, batch.pad))]
+    return Halves()
 
 
 def in_lists(handle, wrap=lambda iterator: iterator):

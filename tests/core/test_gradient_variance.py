@@ -9,7 +9,7 @@ from bad_input import Data
 from blocks import Blocks
 from held_batches import assert_svrg
 from pairs import in_pairs
-from problems import TWO_DEVICES, Problem, SparseProblem
+from problems import TWO_DEVICES, Problem, SparseProblem, rows_of_batch
 from svrg_optimization import LinearDecay
 from svrg_optimization.diagnostics import gradient_variance
 
@@ -163,7 +163,7 @@ def test_sparse_weights_of_a_kvstore_are_all_there():
     train_data = problem.iterator()
     for number in range(3):
         batch = next(train_data)
-        module.prepare(batch, sparse_row_id_fn=lambda batch: {'w': batch.data[0].indices})
+        module.prepare(batch, sparse_row_id_fn=rows_of_batch)
         if number:  # the rows of this batch are there, and no others
             assert_variance(gradient_variance(module, problem.iterator()), problem, svrg)
         module.forward_backward(batch)

@@ -1,5 +1,7 @@
 """Passes that fail or are interrupted leave the snapshot in force, and training goes on."""
 
+import itertools
+import random
 import signal
 import warnings
 
@@ -11,7 +13,7 @@ from bad_input import Data, state_of
 from blocks import Blocks
 from full_gradients import persistent
 from held_batches import SETTINGS, assert_svrg
-from interruption import Interruption, places
+from interruption import Interruption
 from pairs import in_pairs
 from problems import TWO_DEVICES, Problem
 from sequences import Sequences
@@ -27,18 +29,9 @@ def fail(error):
     raise error('now')
 
 
-class Breaking(mx.io.NDArrayIter):
-    """Fail in the place of a batch, once."""
-
-    def __init__(self, problem, breaks_at, error):
-        super().__init__(problem.features, problem.targets, 10, label_name='label')
-        self.breaks_at, self.error = breaks_at, error
-
-    def next(self):
-        if self.cursor // 10 + 1 == self.breaks_at:
-            self.breaks_at = None
-            fail(self.error)
-        return super().next()
+def breaking(error, at):
+    """Return data that fail in the place of a batch."""
+    return lambda problem: Data(*itertools.islice(problem.iterator(), at), raises=error('now'))
 
 
 def infinite(problem):
@@ -53,9 +46,8 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.usefixtures('signals_are_heard')
 @in_pairs({
     'error, bad': [
-        *((error, lambda problem, error=error, at=at: Breaking(problem, at, error))
-          for error in (SystemExit, MemoryError, ValueError, KeyboardInterrupt)
-          for at in (0, 1, 3)),
+        *((error, breaking(error, at)) for at in (0, 1, 3)
+          for error in (SystemExit, MemoryError, ValueError, KeyboardInterrupt)),
         (ValueError, lambda problem: Data()), (FloatingPointError, infinite)],
     'context, kvstore': PLACES})
 def test_a_pass_that_fails_leaves_the_snapshot_whole(monkeypatch, error, bad, context, kvstore):
@@ -98,9 +90,7 @@ def test_only_what_is_not_finite_is_named_and_once(value, context):
     bad = np.ones((17, 3))
     bad[2] = value  # which is also padding
     train_data = mx.io.NDArrayIter({'one': np.ones((17, 3)), 'two': bad}, {'y': np.ones(17)}, 10)
-    message = ('the full gradient is not finite: second_weight. No step has been made: look at the '
-               r'data and at the initial weights \(initializer=mx.init.Zero\(\) begins at 0\).*'
-               'not finite. Rows of two that are not finite: 1')
+    message = 'full gradient is not finite: second_weight. .* Rows of two that are not finite: 1'
     for nonfinite in ('warn', 'raise'):
         module = SVRGModule(mx.sym.Group(outputs), ('one', 'two'), ('y',), update_freq=1,
                             context=context, nonfinite=nonfinite)
@@ -128,8 +118,7 @@ def beside_a_loss():
 
 
 @pytest.mark.parametrize('symbol, message', [
-    (beside_a_loss(), 'without a loss, and so no full gradient: put such of .*fc_output.* into '
-                      'mx.sym.BlockGrad, or, if backward gets its out_grads, .* mx.sym.MakeLoss'),
+    (beside_a_loss(), 'without a loss, .*fc_output.* mx.sym.BlockGrad, .* mx.sym.MakeLoss'),
     # Operators of one's own may be losses; MXNet says which of them are not.
     (persistent(output()), 'the symbol has outputs without a loss, and so no full gradient'),
     (output(), 'the symbol has outputs without a loss, and so no full gradient')])
@@ -212,6 +201,12 @@ def test_an_error_in_the_updater_of_a_kvstore_ends_the_step(steps, kvstore, erro
 
 
 # Interruptions anywhere
+
+def places(call, count):
+    """Draw operations of a call to interrupt it at."""
+    operations = Interruption(call).operations
+    assert operations > 1000
+    return random.Random(0).sample(range(1, operations + 1), count)
 
 
 @pytest.mark.slow

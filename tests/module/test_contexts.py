@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from mxnet.base import _LIB, check_call
 
-from problems import Problem, SparseProblem
+from problems import Problem, SparseProblem, rows_of_batch
 from sequences import Sequences
 from svrg_optimization import LinearDecay, SVRGModule
 from svrg_optimization.diagnostics import gradient_variance
@@ -112,10 +112,6 @@ def later(context, patch):
     problem.fit(loaded, 4, begin_epoch=3, optimizer_params=SGD)
     gradient_variance(module, problem.iterator())
     problem.fit(module, 4, problem.iterator(5), begin_epoch=3)
-
-
-def rows_of_batch(batch):
-    return {'w': batch.data[0].indices}
 
 
 FEATURES = [

@@ -6,11 +6,7 @@ import pytest
 
 import oracle
 from pairs import in_pairs
-from problems import TWO_DEVICES, Problem, SparseProblem
-
-
-def rows_of_batch(batch):
-    return {'w': batch.data[0].indices}
+from problems import TWO_DEVICES, Problem, SparseProblem, rows_of_batch
 
 
 def make_kvstore(kind):
@@ -115,24 +111,3 @@ def test_writes_into_the_full_gradient_after_a_snapshot_have_effect():
         unseen = [row for row in range(12) if row not in set(batch.data[0].indices.asnumpy())]
         assert unseen
         np.testing.assert_allclose((before - after)[unseen], 0.1 * value, rtol=1e-5)
-
-
-@pytest.mark.parametrize('wd', [pytest.param(0, marks=pytest.mark.slow), 0.01])
-def test_the_rate_is_found_with_row_sparse_weights(wd):
-    problem, rng = SparseProblem(400, 30), np.random.RandomState(0)
-    problem.features = rng.normal(size=(400, 30)) * (
-        rng.uniform(size=(400, 30)) < np.linspace(0.02, 0.5, 30))
-    problem.features[:, 3] = 0  # its weight is 0 in each snapshot
-    problem.targets = problem.features.dot(rng.normal(size=30)) + rng.normal(size=400)
-    weight = mx.sym.Variable('fc_weight', shape=(30, 1), stype='row_sparse')
-    problem.symbol = mx.sym.LinearRegressionOutput(
-        mx.sym.sparse.dot(mx.sym.Variable('data', stype='csr'), weight), mx.sym.Variable('label'))
-    module = problem.module(2)
-    module.fit(problem.iterator(20), eval_metric=[], num_epoch=200, initializer=mx.init.Zero(),
-               optimizer='svrg_lbfgs', optimizer_params={'wd': wd, 'momentum': 0})
-    expected, *_ = np.linalg.lstsq(
-        problem.features.T.dot(problem.features) / 400 + wd * np.eye(30),
-        problem.features.T.dot(problem.targets) / 400, rcond=1e-9)
-    found = module.get_params()[0]['fc_weight'].tostype('default').asnumpy().ravel()
-    np.testing.assert_allclose(found, expected, atol=2e-5)
-    assert module.gradient_norm < 1e-5

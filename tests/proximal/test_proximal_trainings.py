@@ -11,7 +11,7 @@ import oracle
 from held_batches import assert_svrg
 from oracle import box
 from own_operators import Cap
-from problems import TWO_DEVICES, Problem, SparseProblem
+from problems import TWO_DEVICES, Problem, SparseProblem, rows_of_batch
 from sequences import Sequences
 from svrg_optimization import SVRGModule
 from svrg_optimization.proximal import L1, Box, GroupLasso
@@ -49,15 +49,6 @@ def test_each_parameter_may_have_its_operator(monkeypatch, context, kvstore, upd
     assert_zeros(module, 'hidden_bias', twin.weights['hidden_bias'])
 
 
-@pytest.mark.filterwarnings('ignore:.*without a snapshot')
-def test_steps_before_the_first_snapshot_are_proximal():
-    problem = Problem('softmax', rows=40, features=8)
-    module = problem.bound(proximal=L1(0.1), sgd=RATE)
-    twin = problem.svrg(proximal={'fc_weight': oracle.soft_threshold(0.1)})
-    problem.train_epoch(module, twin)
-    problem.assert_weights(module, twin.weights)
-
-
 @pytest.mark.parametrize('context, kvstore', [
     (mx.cpu(), None), (mx.cpu(), 'object'), (TWO_DEVICES, 'local'), (TWO_DEVICES, 'device')])
 @pytest.mark.parametrize('alpha', [0, 1])
@@ -67,7 +58,7 @@ def test_row_sparse_weights_step_in_all_rows(context, kvstore, alpha):
     module = problem.module(2, context=context, alpha=alpha, proximal={'w': L1(0.5)})
     twin = problem.svrg(alpha=alpha, proximal={'w': oracle.soft_threshold(0.5)})
     assert_svrg(problem, module, 4, 2, twin, RATE, kvstore=store(kvstore),
-                sparse_row_id_fn=kvstore and (lambda batch: {'w': batch.data[0].indices}))
+                sparse_row_id_fn=kvstore and rows_of_batch)
     assert_zeros(module, 'w', twin.weights['w'])
     assert np.abs(twin.weights['w'][-2:] - problem.weights['w'][-2:]).min() > 0.1
 

@@ -87,7 +87,7 @@ class Training(SideBySide):
     def batches(self):
         """Yield the inputs of each step of an epoch, and their rows."""
         for batch in self.trainer.training_batches(self.problem.loader()):
-            yield batch, rows_of(self.problem, batch[0])
+            yield batch, self.problem.rows_of(batch[0] if isinstance(batch[0], list) else batch[:1])
 
     def backward(self, batch):
         return self.trainer.backward(*batch)
@@ -108,13 +108,6 @@ class Training(SideBySide):
     def gradients(self):
         return {param.name: sum(gradient.asnumpy() for gradient in param.list_grad())
                 for param in self.net.collect_params().values()}
-
-
-def rows_of(problem, data):
-    """Tell which rows of the problem a batch has, by their values."""
-    parts = [part.asnumpy() for part in (data if isinstance(data, list) else [data])]
-    return np.array([np.abs(problem.features - row).sum(axis=1).argmin()
-                     for row in np.concatenate(parts)])
 
 
 def train(trainer, loader, epochs, update_freq=2, batch_size=10, begin=0, contexts=None):
@@ -163,4 +156,4 @@ def assert_weights(net, expected, tolerance=1e-5):
 
 
 __all__ = ['TWO_DEVICES', 'Blocks', 'Training', 'as_blocks_take', 'assert_weights', 'oracle',
-           'rows_of', 'train', 'train_epochs', 'train_plain', 'weights_of']
+           'train', 'train_epochs', 'train_plain', 'weights_of']

@@ -28,20 +28,6 @@ def randomize(module, problem, seed):
     return weights
 
 
-def lists_of_batches(iterator):
-    """Wrap an iterator so that each batch comes as a list of halves, one a device."""
-    class Halves:
-        provide_data, provide_label = iterator.provide_data, iterator.provide_label
-        reset = iterator.reset
-
-        def __iter__(self):
-            for batch in iterator:
-                data, label, half = batch.data[0], batch.label[0], len(batch.data[0]) // 2
-                yield [mx.io.DataBatch([data[:half]], [label[:half]], pad=max(0, batch.pad - half)),
-                       mx.io.DataBatch([data[half:]], [label[half:]], pad=min(half, batch.pad))]
-    return Halves()
-
-
 class ShortBatches:
     """Yield the last batch with fewer rows, its pad being None."""
 

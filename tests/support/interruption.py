@@ -1,6 +1,5 @@
 """A Ctrl-C before a given operation of a call."""
 
-import random
 import sys
 
 from mxnet import autograd
@@ -44,10 +43,3 @@ class Interruption:
                 sys.settrace(self._tracer)
                 raise KeyboardInterrupt
         return self._trace
-
-
-def places(call, count):
-    """Draw operations of a call to interrupt it at."""
-    operations = Interruption(call).operations
-    assert operations > 1000
-    return random.Random(0).sample(range(1, operations + 1), count)

@@ -95,6 +95,11 @@ class Problem:
         return mx.io.DataBatch([mx.nd.array(self.features[rows])],
                                [mx.nd.array(self.targets[rows])], **kwargs)
 
+    def rows_of(self, arrays):
+        """Tell which rows some arrays have together, by their values."""
+        return np.array([np.abs(self.features - row).sum(axis=1).argmin()
+                         for array in arrays for row in array.asnumpy()])
+
     def step(self, module, svrg, *rows):
         """Step on a batch of some rows, with a module and in float64."""
         batch = self.batch(*rows)
@@ -146,6 +151,11 @@ class CsrIter(mx.io.DataIter):
         pad = max(0, rows[0] + self.batch_size - len(self.features))
         return mx.io.DataBatch([mx.nd.array(self.features[rows]).tostype('csr')],
                                [mx.nd.array(self.targets[rows])], pad=pad)
+
+
+def rows_of_batch(batch):
+    """Tell which rows of a row_sparse parameter a batch needs."""
+    return {'w': batch.data[0].indices}
 
 
 class SparseProblem(Problem):

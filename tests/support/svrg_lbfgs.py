@@ -43,6 +43,12 @@ class SvrgLbfgs:
             begin += size
         return weights
 
+    def places(self):
+        """Return where in a vector the weight and the bias of the layer are; -1 is nowhere."""
+        found = self.by_name(np.arange(len(self.multiplier)))
+        return [found[name] if name in self.names else np.full(self.weights[name].shape, -1)
+                for name in (self.layer + '_weight', self.layer + '_bias')]
+
     @property
     def decay(self):
         return self.wd * self.vector({name: np.full(value.shape, name.endswith(self.decayed) * 1.)
@@ -63,14 +69,7 @@ class SvrgLbfgs:
         matrix = np.eye(len(self.multiplier))
         if self.layer:
             inputs = np.column_stack([self.features[rows], np.ones(len(rows))])
-            places = {name: np.full(value.shape, -1) for name, value in self.weights.items()}
-            begin = 0
-            for name in self.names:
-                size = self.weights[name].size
-                places[name] = begin + np.arange(size).reshape(self.weights[name].shape)
-                begin += size
-            weight, bias = places[self.layer + '_weight'], places[self.layer + '_bias']
-            for row, last in zip(weight, bias):
+            for row, last in zip(*self.places()):
                 # Parameters with another multiplier, or fixed ones, are not in it.
                 chosen = [*row, last] if last >= 0 and (
                     self.multiplier[last] == self.multiplier[row[0]]) else row
@@ -82,15 +81,9 @@ class SvrgLbfgs:
         """Return the metric without the covariances of the features, which steps have."""
         matrix = self.matrix.copy()
         if self.layer:
-            begin, places = 0, {}
-            for name in self.names:
-                size = self.weights[name].size
-                places[name] = begin + np.arange(size).reshape(self.weights[name].shape)
-                begin += size
-            for row, last in zip(places[self.layer + '_weight'],
-                                 places.get(self.layer + '_bias', [None] * size)):
+            for row, last in zip(*self.places()):
                 block = matrix[np.ix_(row, row)]
-                is_joined = last is not None and matrix[row[0], last] != 0
+                is_joined = last >= 0 and matrix[row[0], last] != 0
                 means = np.outer(matrix[row, last], matrix[last, row]) / matrix[last, last] if (
                     is_joined) else 0 * block
                 matrix[np.ix_(row, row)] = np.diag(np.diag(block - means)) + means

@@ -18,7 +18,7 @@ from pathlib import Path
 import mxnet as mx
 
 from gluon_workers import fit_gluon  # noqa: F401
-from problems import Problem, SparseProblem
+from problems import Problem, SparseProblem, rows_of_batch
 from sequences import Sequences
 from shards import error_of, problem_of, shard_of, weights_of
 from svrg_optimization import SVRGModule
@@ -110,11 +110,6 @@ def fit(kvstore, sizes, problem=(), batch_size=8, num_epoch=4, begin_epoch=0, up
             'warnings': [str(warning.message) for warning in caught], 'log': log.getvalue(),
             'epochs': len(epochs), 'norm': module.gradient_norm, 'rate': module.learning_rate,
             'has_converged': module.has_converged, 'blocks': metric and metric.blocks}
-
-
-def rows_of_batch(batch):
-    """Tell which rows of a row_sparse parameter a batch needs."""
-    return {'w': batch.data[0].indices}
 
 
 def refused(kvstore, way='fit', unlike=(), **arguments):
