@@ -11,7 +11,6 @@ from linear_models import Problem, by_gluon, by_module
 from newton import mean_loss
 
 WD = 1e-3
-both = pytest.mark.parametrize('front_end', [by_module, by_gluon])
 
 
 def heavy_rows(seed, loss):
@@ -61,15 +60,14 @@ def check(front_end, name, momentum, epochs):
                                          for each in caught)
 
 
-@both
-@pytest.mark.parametrize('name', PROBLEMS)
-def test_no_training_ends_above_its_start(front_end, name):
+@pytest.mark.parametrize('name, front_end', zip(PROBLEMS, 3 * [by_module, by_gluon]))
+def test_no_training_ends_above_its_start(name, front_end):
     check(front_end, name, 0.9, 5)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize('momentum', [0.9, 0])
-@both
+@pytest.mark.parametrize('front_end', [by_module, by_gluon])
 @pytest.mark.parametrize('name', PROBLEMS)
 def test_none_does_after_any_number_of_epochs(front_end, name, momentum):
     for epochs in range(1, 31):
