@@ -63,16 +63,17 @@ def test_weights_that_explode_are_no_rounding():
     assert module.objective < (np.logaddexp(0, scores) - labels * scores).mean() + 1e-5
 
 
-@pytest.mark.parametrize('stype, weight', [('csr', 'default'), ('csr', 'row_sparse'),
-                                           ('default', 'default')])
+@pytest.mark.parametrize('stype, weight, wd', [
+    ('csr', 'default', 0), ('csr', 'row_sparse', 0), ('csr', 'row_sparse', WD),
+    ('default', 'default', 0)])
 @pytest.mark.parametrize('has_bias', [False, True])
-def test_sparse_inputs_and_weights(stype, weight, has_bias):
-    problem = problem_of('units', wd=0, stype=stype, dot=True, weight_stype=weight, bias=has_bias)
+def test_sparse_inputs_and_weights(stype, weight, wd, has_bias):
+    problem = problem_of('units', wd=wd, stype=stype, dot=True, weight_stype=weight, bias=has_bias)
     found = by_module(problem, 100, 1e-6, initializer=mx.init.Zero(),
                       data=problem.iterator(last_batch_handle='discard'))
     whole = EXACT['units'][:ROWS // BATCH * BATCH]
     assert found.by.has_converged
-    assert_optimal(whole @ found.weight.T + found.bias, whole, 0, has_bias)
+    assert_optimal(whole @ found.weight.T + found.bias, whole, wd, has_bias)
 
 
 def test_float16_weights():
