@@ -3,11 +3,11 @@
 import mxnet as mx
 import numpy as np
 import pytest
-from sklearn.linear_model import Lasso
 
 import oracle
 from dense_metric import block_of, by_bfgs, dense, metric_of, of_all_outputs
 from own_operators import Cap
+from pairs import in_pairs
 from svrg_optimization.core.optimality import Point
 from svrg_optimization.proximal import L1, Box, GroupLasso
 from svrg_optimization.rate.composite import Composite
@@ -86,9 +86,7 @@ OPERATORS = {
     "one's own": (Cap(0.25), oracle.box(-np.inf, 0.25))}
 
 
-@pytest.mark.parametrize('kind', OPERATORS)
-@pytest.mark.parametrize('axis', [0, 1])
-@pytest.mark.parametrize('joined, pairs', [(True, 0), (True, 3), (False, 0), (False, 3)])
+@in_pairs({'kind': list(OPERATORS), 'axis': [0, 1], 'joined': [True, False], 'pairs': [0, 3]})
 def test_a_jump_ends_at_the_minimum_of_the_model(kind, axis, joined, pairs):
     """Inputs have means of 5, which a bias that is joined takes up."""
     model = Model(*OPERATORS[kind], axis, joined, pairs)
@@ -99,29 +97,6 @@ def test_a_jump_ends_at_the_minimum_of_the_model(kind, axis, joined, pairs):
     np.testing.assert_array_equal(model.metric.arrays(found)['weight'] == 0,
                                   model.metric.arrays(expected)['weight'] == 0)
     np.testing.assert_allclose(way, model.metric.whiten(found - model.at), rtol=1e-9)
-
-
-@pytest.mark.parametrize('joined', [True, False])
-@pytest.mark.parametrize('strength', [0.01, 0.1, 1.])
-def test_with_squares_a_jump_solves_the_lasso(strength, joined):
-    """Where the metric is the Hessian itself."""
-    inputs = INPUTS - 5 * (not joined)
-    metric = metric_at(inputs, joined=joined, outputs=1)
-    labels = inputs @ [1, 0, 0, -2, 0.5] + 3 + RNG.normal(size=ROWS)
-    weight, bias = RNG.normal(size=(1, COLUMNS)), RNG.normal(size=1) * joined
-    error = inputs @ weight[0] + bias - labels
-    gradient = {'weight': error[None] @ inputs / ROWS, 'bias': np.full(1, error.mean() * joined),
-                'other': np.zeros((2, 2))}
-    regime = Composite(metric, 'float64', {'weight': L1(strength)})
-    regime.pairs.gamma = 1.
-    _, end = regime.way(point_of(metric.vector(
-        {'weight': weight, 'bias': bias, 'other': np.ones((2, 2))}), metric.vector(gradient)))
-    found = metric.arrays(end)
-    lasso = Lasso(strength, fit_intercept=joined, tol=1e-12, max_iter=10 ** 6).fit(inputs, labels)
-    np.testing.assert_allclose(found['weight'][0], lasso.coef_, atol=2e-4)
-    np.testing.assert_array_equal(found['weight'][0] == 0, lasso.coef_ == 0)
-    np.testing.assert_allclose(found['bias'], lasso.intercept_ * joined, atol=5e-3)
-    np.testing.assert_allclose(found['other'], 1.)
 
 
 @pytest.mark.parametrize('operator, diagonal', [

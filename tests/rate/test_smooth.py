@@ -7,9 +7,7 @@ from svrg_optimization.core.arrays import precision_of
 from svrg_optimization.rate.metric import Metric
 from svrg_optimization.rate.random import Random
 from svrg_optimization.rate.regime import Move, Regime
-from svrg_optimization.rate.smooth import Smooth
 
-RNG = np.random.RandomState(0)
 HESSIAN = np.diag([1., 2., 5.])
 METRIC = Metric({'w': (3,)}, {'w': 1.})
 
@@ -62,14 +60,6 @@ def test_a_move_that_tells_nothing_is_not_learned(y, has_fallen):
     assert regime.pairs.gamma == pytest.approx(0.5) and len(regime.pairs) == 1
 
 
-def test_after_a_move_much_too_far_ways_are_a_tenth_as_long():
-    regime = learned(move_of([0, 1, 0]))
-    regime.shorten()
-    assert regime.pairs.gamma == pytest.approx(0.05) and not len(regime.pairs)
-    regime.learn(move_of([1, 0, 0]))
-    assert regime.pairs.gamma == pytest.approx(1.) and len(regime.pairs) == 1
-
-
 @pytest.mark.parametrize('size', [1e-30, 1., 1e30])
 def test_moves_of_any_size_are_learned(size):
     """In NumPy 2 the precision of float32 must not make float32 of what it is multiplied by."""
@@ -77,13 +67,6 @@ def test_moves_of_any_size_are_learned(size):
     regime = Regime(METRIC, 'float32')
     regime.learn(move_of([0, size, 0]))
     assert regime.pairs.gamma == pytest.approx(0.5) and len(regime.pairs) == 1
-
-
-def test_the_rate_keeps_nag_stable_and_takes_four_time_constants():
-    regime = Smooth(METRIC, 'float64')
-    regime.pairs.gamma = 3.
-    assert regime.rate(0.7, 40, 2) == pytest.approx(3 * 4 * 0.3 / 40)
-    assert regime.rate(0.7, 2, 40) == pytest.approx(3 * 1.5 * 1.7 / 2.4 / 40)
 
 
 @pytest.mark.parametrize('has_noise, curvatures, expected', [
