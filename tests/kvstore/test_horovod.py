@@ -1,19 +1,26 @@
 """Training with Horovod in real jobs, against float64: all checks of one size share a job."""
 
 import re
+import sys
 
 import numpy as np
 import pytest
 
 from blocks import BIAS
 from blocks import SETTINGS as OF_BLOCKS
-from cluster import PROBLEM, horovod_by_mpirun, horovodrun, needs_horovod, run_checks
-from mpi import MPIRUN
-from oracle import train_on_union
+from cluster import PROBLEM, horovodrun, needs_horovod, run_checks, started
+from mpi import AS_ROOT, MPIRUN
 from problems import Problem, assert_close
 from processes import printed_by
 from svrg_lbfgs import SvrgLbfgs
-from unions import assert_alike, assert_blocks, assert_converged, assert_module, assert_rule
+from unions import (
+    assert_alike,
+    assert_blocks,
+    assert_converged,
+    assert_module,
+    assert_rule,
+    train_on_union,
+)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, needs_horovod]
 SIZES, SGD = [27, 32], {'learning_rate': 0.2, 'momentum': 0.9, 'wd': 0.01}
@@ -142,11 +149,16 @@ def test_three_ranks_train_on_all_rows(tmp_path):
     assert_weights_of_module(found['module'], sizes)
 
 
+def by_mpirun(*script, workers):
+    return started([MPIRUN, '--bind-to', 'none', '-np', workers, sys.executable, *script],
+                   **AS_ROOT)
+
+
 def test_mpirun_starts_ranks_that_train_on_all_rows(tmp_path):
     if not (MPIRUN and 'True' in printed_by('-c', 'import horovod.mxnet as hvd; '
                                             'print(hvd.mpi_built())')):
         pytest.skip('needs mpirun, and Horovod with MPI: make horovod')
     checks = [('gluon', 'fit_gluon', of_blocks()), ('module', 'fit', of_module(SIZES))]
-    found = run_checks(tmp_path, checks, horovod_by_mpirun, 2, 'horovod')
+    found = run_checks(tmp_path, checks, by_mpirun, 2, 'horovod')
     assert_weights_of_module(found['module'], SIZES)
     assert_weights_of_blocks(found['gluon'])

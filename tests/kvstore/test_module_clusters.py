@@ -8,11 +8,10 @@ import pytest
 
 import oracle
 from cluster import PROBLEM, run_workers
-from oracle import train_on_union
 from problems import Problem, SparseProblem, assert_close
 from sequences import SETTINGS, Sequences
 from svrg_optimization.proximal import L1
-from unions import assert_alike, assert_module, full_gradient
+from unions import assert_alike, assert_module, full_gradient, train_on_union
 
 pytestmark = pytest.mark.cluster
 BY_WORKERS = {'MXNET_UPDATE_ON_KVSTORE': '0'}

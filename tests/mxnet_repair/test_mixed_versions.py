@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from cluster import PROBLEM, run_workers
-from oracle import train_on_union
 from problems import Problem, assert_close
 from processes import ROOT, printed_by
+from unions import train_on_union
 
 OTHERS = sorted((stamp.parent for stamp in ROOT.glob('.venv/*/test.installed')
                  if stamp.parent != Path(sys.prefix).resolve()),

@@ -131,12 +131,6 @@ def horovodrun(*script, workers=2):
                     *script])
 
 
-def horovod_by_mpirun(*script, workers=2):
-    """Start a script as the workers of Horovod, by mpirun."""
-    return started([MPIRUN, '--bind-to', 'none', '-np', workers, sys.executable, *script],
-                   **AS_ROOT)
-
-
 def is_running(process):
     """Tell whether a process of psutil has not ended."""
     try:

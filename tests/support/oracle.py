@@ -160,24 +160,3 @@ class Svrg:
             for rows in batches:
                 self.step(rows)
         return self.weights
-
-
-def train_on_union(problem, sizes, batch_size, num_epoch, update_freq, alpha=1, step=None, **sgd):
-    """Train in float64 as one process would on the union of the workers' batches.
-
-    A `step` of another optimizer takes the weights and the sums of gradients.
-    """
-    workers = len(sizes)
-    svrg = Svrg(problem.network, problem.weights, problem.features, problem.targets,
-                workers * batch_size, Sgd(rescale=1 / (workers * batch_size), **sgd),
-                alpha=lambda _: alpha)
-    svrg.optimizer.step = step or svrg.optimizer.step
-    begins = np.cumsum([0, *sizes[:-1]])
-    shards = [[begin + rows for rows in batches_of(size, batch_size)]
-              for begin, size in zip(begins, sizes)]
-    for epoch in range(num_epoch):
-        if epoch % update_freq == 0:
-            svrg.take_snapshot()
-        for batches in zip(*shards):
-            svrg.step(np.concatenate(batches))
-    return svrg.weights

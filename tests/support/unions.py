@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from oracle import batches_of, train_on_union
+import full_gradients
+from oracle import batches_of
 from problems import assert_close
 
 
@@ -15,10 +16,9 @@ def assert_alike(of_ranks):
 
 def full_gradient(problem, weights, batch_size):
     """Compute the float64 full gradient over all rows, in the units of a worker's batch."""
-    weights = {name: value.astype(np.float64) for name, value in weights.items()}
-    rows = len(problem.features)
-    return {name: batch_size / rows * value for name, value in problem.network(
-        weights, problem.features, problem.targets).items()}
+    return full_gradients.full_gradient(problem, {
+        name: value.astype(np.float64) for name, value in weights.items()},
+        np.arange(len(problem.features)), batch_size)
 
 
 def norm_of(problem, weights, wd=0.):
@@ -35,6 +35,12 @@ def batches_of_all(sizes, batch_size=8, filled_up=True):
         shards = [[rows[rows >= batches[0][0] + batch_size * number]
                    for number, rows in enumerate(batches)] for batches in shards]
     return [np.concatenate(batches) for batches in zip(*shards)]
+
+
+def train_on_union(problem, sizes, batch_size, num_epoch, update_freq, **settings):
+    """Train in float64 as one process would on the union of the workers' batches."""
+    return problem.svrg(len(sizes) * batch_size, **settings).fit(
+        num_epoch, update_freq, batches=batches_of_all(sizes, batch_size))
 
 
 def assert_module(results, problem, sizes, batch_size=8, alpha=1, wd=0., **given):
