@@ -2,12 +2,15 @@ r"""Secant pairs: the last moves between snapshots, with the changes of the grad
 
 import numpy as np
 
-_PAIRS, _BYTES = 10, 1 << 28  # a larger model keeps fewer
+_PAIRS, _BYTES = 60, 1 << 27  # a larger model keeps fewer
+_LATEST = 10  # pairs whose curvature bounds gamma: older ones are of other weights
 
 
 def room_for(size):
     """Return how many pairs of so many float64 numbers are kept."""
-    return min(_PAIRS, _BYTES // (2 * size * np.dtype(float).itemsize)) if size else 0
+    if not size:
+        return 0
+    return min(_PAIRS, max(size, _LATEST), _BYTES // (2 * size * np.dtype(float).itemsize))
 
 
 class SecantPairs:
@@ -27,8 +30,8 @@ class SecantPairs:
     moves, changes : numpy.ndarray
         S and Y.
     gamma : float or None
-        The least :math:`s^T y / y^T y` of the pairs, the second formula of Barzilai and Borwein;
-        None before it is known.
+        The least :math:`s^T y / y^T y` of the latest pairs, the second formula of Barzilai and
+        Borwein; None before it is known.
 
     References
     ----------
@@ -63,8 +66,8 @@ class SecantPairs:
             self.gamma = 1 / max(self.squares())
 
     def squares(self):
-        """List the curvature y'y / s'y of each pair, the largest that it shows."""
-        return [float(change @ change) for change in self.changes]
+        """List the curvature y'y / s'y of the latest pairs, the largest that each shows."""
+        return [float(change @ change) for change in self.changes[-_LATEST:]]
 
     def times(self, vector):
         """Return H times a vector, by the two loops of [1]_."""
