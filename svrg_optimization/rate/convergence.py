@@ -9,10 +9,11 @@ r"""Convergence: what a snapshot finds, by three rules.
    :math:`\epsilon \|g_{batch}\| / 2`, of which H makes a distance. Rounding that moves the outputs
    by a thousandth of their size is no floor.
 
-Training has converged where the bound is at most `tol` times the spread of the outputs, and is at
-the floor where it is at most what rounding may be. Of a saturated loss gradients are small, and
-their rounding is not: it is that of what cancels in them, as in the gradient at weights of 0. The
-bound is that of such a rounding at least.
+Training has converged where the distance is at most `tol` times the spread of the outputs, and the
+bound ten times that at most, or `tol` where a direction without curvature may hide. It is at the
+floor where the bound is at most what rounding may be. Of a saturated loss gradients are small, and
+their rounding is not: it is that of what cancels in them, as in the gradient at weights of 0.
+Neither distance nor bound are below that of such a rounding.
 """
 
 import math
@@ -26,6 +27,7 @@ from .probe import near_snapshot
 from .result import REASONS, Result
 
 _USELESS = 0.001  # relative to the outputs: rounding that is no floor
+_SURE = 10  # times tol: what the bound may be where the distance is within it
 _FLAT = 10  # times what rounding of gradients moves the outputs by: more is no floor
 
 
@@ -95,25 +97,38 @@ def _found(svrg, trained, rule, a_pass, workers):
             there = point_at(length * vector, a_pass.again())
             return metric.pull(there.gradient - rule.point.gradient) / length
 
-        rule.measure_noise(point_at)
-        check = flattest(product, precision, rule.regime.pairs, rule.sees, metric.size, workers,
-                         svrg.snapshot.num_taken)
-        rule.next_check = svrg.snapshot.num_taken + len(check.moves)
-        left, training.is_hidden = math.inf, True
-        if check.is_resolved:
+        def curvature(sees):
+            return flattest(product, precision, rule.regime.pairs, sees, metric.size, workers,
+                            svrg.snapshot.num_taken)
+
+        def bound_of(check):
             rule.smallest = min(max(check.smallest, precision_of(dtype)), 1.)
-            rule.amplifies = check.amplifies
+            return workers.allreduce_max([rule.bound()])[0] if check.smallest > 0 else math.inf
+
+        rule.measure_noise(point_at)
+        check = curvature(rule.sees)
+        rule.next_check = svrg.snapshot.num_taken + len(check.moves)
+        bound = left = math.inf
+        training.is_hidden = True
+        if check.is_resolved:
+            rule.amplifies, bound, is_sharp = check.amplifies, bound_of(check), check.is_sharp
             way, noise, enough, training.is_hidden = ways()
-            if check.smallest > 0:
-                left, = workers.allreduce_max([rule.bound()])
-        fails = max(left, noise) > enough
+            decays = trained.mean_gradient().decays
+            decayed = [name for name in metric.shapes if decays[name]]
+            if decayed and not is_sharp and (max(bound, noise) <= enough
+                                             or max(way, bound / _SURE, noise) <= near):
+                undecayed = curvature(lambda vector: metric.without(rule.sees(vector), decayed))
+                is_sharp = undecayed.is_sharp and undecayed.is_resolved
+                check = min(check, undecayed, key=lambda each: each.smallest)
+                bound = bound_of(check)
+            left = max(way, bound / (_SURE if is_sharp else 1), noise)
+        fails = max(bound, noise) > enough and left > near
         training.is_other_function = fails and rule.is_other(
             point_at(None, a_pass.again()), workers)
     training.flat = ''
-    if check.is_resolved and left > enough:
+    if check.is_resolved and bound > enough:
         rule.learn_curvature(check.moves, check.changes)
         training.flat = metric.largest_part(check.moves[0])
-    left = max(left, noise)
     return left / size if size else math.inf, (
         None if fails else 'converged' if left <= near else 'at the floor')
 

@@ -345,6 +345,13 @@ class Metric:
             rows[:, ~block.resolved] = 0.
         return u
 
+    def without(self, u, names):
+        """Return u without the parameters of these names."""
+        u = u.copy()
+        for name in names:
+            u[self._places[name]] = 0.
+        return u
+
     def without_shifts(self, weights, free):
         """Return a move of free weights without what all outputs that sum up have in common."""
         weights = free * weights

@@ -51,7 +51,7 @@ def test_the_bound_is_below_the_smallest_curvature_and_near_it(number, least):
     found, expected = model.flattest(lambda vector: matrix @ vector), model.curvatures_of(matrix)[0]
     assert expected == pytest.approx(least)
     assert 0.9 * expected <= found.smallest <= expected * (1 + 1e-9)
-    assert found.is_resolved and 1 < model.products <= 6
+    assert found.is_resolved and found.is_sharp and 1 < model.products <= 6
     np.testing.assert_allclose(found.changes[0], matrix @ found.moves[0], rtol=1e-9, atol=1e-9)
     # The curvature along the move is not below the smallest, and near it.
     curvature = found.moves[0] @ found.changes[0] / (found.moves[0] @ model.matrix @ found.moves[0])
@@ -73,11 +73,12 @@ def test_products_end_where_they_cannot_tell_more():
     wide = Model()
     matrix = wide.with_curvatures(np.linspace(0.3, 2, SIZE))
     found = wide.flattest(lambda vector: matrix @ vector)
-    assert wide.products == 6 and 0 <= found.smallest <= 0.3
+    assert wide.products == 6 and 0 <= found.smallest <= 0.3 and not found.is_sharp
     few, first = Model(0), np.arange(SIZE) < 2
     found = few.flattest(lambda vector: vector * np.linspace(0.2, 2, SIZE) / GAMMA,
                          lambda vector: first * vector)
     assert few.products == 2 and found.smallest == pytest.approx(0.2, abs=1e-6)
+    assert found.is_sharp
     part = np.random.RandomState(0).normal(size=SIZE)[:2]
     inverse = part / np.linspace(0.2, 2, SIZE)[:2]
     assert found.amplifies == pytest.approx(np.linalg.norm(inverse) / np.linalg.norm(part))

@@ -23,6 +23,7 @@ from svrg_optimization.rate.metric import (
     Block,
     InputMoments,
     Layer,
+    Metric,
     Moments,
     blocks_of,
 )
@@ -158,6 +159,13 @@ def test_a_constant_column_leaves_the_others_as_they_are(decay):
     zeros = block_of(0 * rows, (0., 0.), dtype='float32')
     assert not zeros.resolved.any()
     np.testing.assert_array_equal(zeros.factor, np.eye(5))
+
+
+def test_parameters_are_left_out_by_name():
+    metric = Metric({'weight': (2, 2), 'bias': (2,)}, {'weight': 1., 'bias': 1.})
+    vector = np.arange(1., 7.)
+    np.testing.assert_array_equal(metric.without(vector, ['weight']), [0, 0, 0, 0, 5, 6])
+    np.testing.assert_array_equal(vector, np.arange(1., 7.))
 
 
 def resolved(metric, weight, bias):
