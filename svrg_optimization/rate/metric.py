@@ -14,6 +14,7 @@ COLUMNS = 1024
 # Eigenvalue of a correlation matrix: beside the inverse of a smaller one steps lose the others.
 _SMALLEST = {'float32': 1e-10, 'float64': 1e-13}
 _CHANGED = 2  # factor of a decay from which on the metric follows
+_LARGE = 1e-6  # beside the largest mean square: a decay for which columns need not be scaled
 _INVARIANT = 100  # times the precision, relative: a sum of gradients that is rounding
 _CONSTANT = 2  # times the precision, relative to its size: the deviation of a column without any
 
@@ -140,6 +141,8 @@ class Block:
         Weight decay of each name times gamma.
     dtype : str
         'float32' or 'float64', which steps are computed in.
+    former : Block, optional
+        One of the same moments, whose eigenvectors are used again.
 
     Attributes
     ----------
@@ -157,8 +160,10 @@ class Block:
         Norm of the largest gradient so far, of which that is known.
     """
 
+    _eigen = None  # of the covariances without a decay, which moves the eigenvalues alone
+
     def __init__(self, names, axis, moments, decays, dtype, is_invariant=False,
-                 largest_gradient=0.):
+                 largest_gradient=0., former=None):
         self.names, self.axis, self.moments = tuple(names), axis, moments
         self.decays, self.dtype = decays, dtype
         self.is_invariant = self.sums_up = is_invariant
@@ -173,7 +178,14 @@ class Block:
         self.diagonal = variances + (1 - about) * mean * mean + decays[0]
         least = _CONSTANT * precision_of(dtype) * np.abs(self.mean)
         varies = variances + decays[0] > least * least
-        if is_full:
+        if is_full and decays[0] > _LARGE * self.diagonal.max():
+            if former is not None and former._about == about:
+                self._eigen = former._eigen
+            values, vectors = self._eigen = self._eigen or np.linalg.eigh(spread)
+            root = np.sqrt(np.maximum(values, 0.) + decays[0])
+            self.factor, self.root = vectors / root, (vectors * root).T
+            self.resolved, share = root > 0, 1 - decays[0] / np.square(root)
+        elif is_full:
             spread = spread + decays[0] * np.eye(len(mean))
             scale = np.sqrt(np.where(varies, np.diag(spread), self.diagonal))
             scale = np.where(scale > 0, scale, 1.)
@@ -202,6 +214,11 @@ class Block:
     def is_joined(self):
         """Whether the bias is joined to the columns."""
         return len(self.names) == 2
+
+    def with_decays(self, decays):
+        """Return the block with other decays."""
+        return Block(self.names, self.axis, self.moments, decays, self.dtype, self.is_invariant,
+                     self.largest_gradient, self)
 
     def as_diagonal(self, operator=None):
         """Return the block with the variances alone, along which a step can be scaled.
@@ -413,9 +430,7 @@ class Metric:
         if after == [block.decays for block in self.blocks]:
             return self
         return Metric(self.shapes, self.multipliers, [
-            Block(block.names, block.axis, block.moments, new, block.dtype, block.is_invariant,
-                  block.largest_gradient)
-            for block, new in zip(self.blocks, after)])
+            block.with_decays(new) for block, new in zip(self.blocks, after)])
 
     def state(self):
         """Return what `from_state` takes, for a file."""

@@ -391,3 +391,25 @@ def test_the_decay_follows_gamma_from_a_factor_of_two_on():
         np.testing.assert_allclose(
             inverse_of(metric.with_decays(decays, gamma).blocks[0]),
             np.linalg.inv(dense(ROWS, (3 * gamma, gamma))), rtol=1e-9)
+
+
+def test_covariances_are_factored_once_for_all_decays_of_a_weight(monkeypatch):
+    eigh, calls = np.linalg.eigh, []
+    monkeypatch.setattr(np.linalg, 'eigh', lambda matrix: calls.append(1) or eigh(matrix))
+    metric = metric_of(block_of(ROWS, (0.3, 0.)))
+    for gamma in 1e-3, 1., 50.:
+        metric = metric.with_decays({'weight': 3., 'bias': 0.}, gamma)
+        assert len(calls) == 1
+        block, anew = metric.blocks[0], block_of(ROWS, (3 * gamma, 0.))  # as after a resume
+        calls.pop()
+        for name in 'factor', 'root', 'resolved':
+            np.testing.assert_array_equal(getattr(block, name), getattr(anew, name))
+
+
+@pytest.mark.parametrize('wd', [1e-3, 1e-7])
+def test_a_decay_resolves_no_direction_in_which_inputs_do_not_vary(wd):
+    """With one that is large beside the columns, and with one for which they are scaled."""
+    rows = np.column_stack([ROWS, np.full(len(ROWS), 3.)])
+    block = block_of(rows, (wd, 0.), dtype='float32')
+    assert block.resolved.sum() == ROWS.shape[1]
+    np.testing.assert_allclose(inverse_of(block) @ dense(rows, (wd, 0.)), np.eye(6), atol=1e-6)
