@@ -89,8 +89,11 @@ class InputMoments:
                 if not sums[0]:
                     origin = rows.mean(axis=0) if len(rows) else np.zeros(columns)
                 rows -= origin
-                found = weights.sum(), weights @ rows, (
-                    (rows.T * weights) @ rows if columns <= COLUMNS else weights @ (rows * rows))
+                roots = np.sqrt(weights)
+                rows *= roots[:, None]
+                # NumPy computes one half of a matrix times its own transpose.
+                found = weights.sum(), roots @ rows, (
+                    rows.T @ rows if columns <= COLUMNS else np.square(rows).sum(axis=0))
             self._sums[layer] = (origin, *map(sum, zip(sums, found)))
 
     def of_all(self, workers):
