@@ -112,7 +112,8 @@ def gradient_variance(mod: Union[SVRGModule, SVRGTrainer], data: Any) -> Gradien
         raise RuntimeError('mod must have a snapshot: call update_full_grads first')
     alpha = mod._svrg.settings.alpha_after(mod._svrg.snapshot.num_update)
     count, mean, product = 0, np.zeros(1), np.zeros((3, 3))
-    with contextlib.closing(_gradients(mod, data)) as of_batches:
+    with mod._svrg.reference.inputs_kept(mod), contextlib.closing(
+            _gradients(mod, data)) as of_batches:
         for count, (plain, control) in enumerate(of_batches, 1):
             rows = np.array([plain, plain - alpha * control, control])
             before = rows - mean  # by Welford's method

@@ -33,6 +33,8 @@ end calls ``rule.reset()`` for another model.
 tests/core/test_front_end.py has the smallest front end.
 """
 
+import contextlib
+
 from .arrays import as_float32, set_all
 
 
@@ -121,6 +123,10 @@ class Reference:
 
     def begin_pass(self):
         """Prepare for the batches of a pass."""
+
+    def inputs_kept(self, model):
+        """Return a context for passes, after which a model has the inputs of its step again."""
+        return contextlib.nullcontext()
 
     def batches_at_once(self, batch):
         """Return how many batches like this one may be joined into one, with the rows of all."""

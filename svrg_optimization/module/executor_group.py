@@ -6,7 +6,7 @@ import numpy as np
 from mxnet import ndarray as nd
 from mxnet.executor_manager import _split_input_slice
 
-from ..core.arrays import is_row_sparse
+from ..core.arrays import is_row_sparse, is_same
 from ..data.batch_rows import batch_axis, labels_of
 from ..mxnet_repair.executors import forward
 
@@ -59,6 +59,30 @@ def share_no_inputs(module):
     """
     group = module._exec_group
     group.shared_data_arrays = [{} for _ in group.contexts]
+
+
+def share_inputs(module, source):
+    """Bind a module again, with the dense inputs of another one, whose steps then need no copies.
+
+    Its parameters are not set.
+    """
+    group = module._exec_group
+    group.execs = []
+    group.shared_data_arrays = [dict(arrays) for arrays in source._exec_group.shared_data_arrays]
+    group.bind_exec(group.data_shapes, group.label_shapes)
+
+
+@contextlib.contextmanager
+def inputs_kept(module):
+    """Restore the inputs of a module after the block, in which others may write to them."""
+    inputs = [executor.arg_dict[name] for executor in module._exec_group.execs
+              for name in input_names(module) if name in executor.arg_dict]
+    copies = [array.copy() for array in inputs]
+    try:
+        yield
+    finally:
+        for array, copy in zip(inputs, copies):
+            copy.copyto(array)
 
 
 def have_equal_shapes(module, other, names):
@@ -120,9 +144,13 @@ def run_on_inputs_of(source, target, is_train, out_grads):
     Return its gradients, and the number of rows.
     """
     for executor, to in zip(source._exec_group.execs, target._exec_group.execs):
-        for name in source._data_names + source._label_names + source._state_names:
-            if name in executor.arg_dict:
-                executor.arg_dict[name].copyto(to.arg_dict[name])
+        copied_of, names = vars(to).get('_copied', (None, ()))
+        if copied_of is not executor:  # a source that was reshaped has other executors
+            names = [name for name in input_names(source) if name in executor.arg_dict
+                     and not is_same(executor.arg_dict[name], to.arg_dict[name])]
+            to._copied = executor, names
+        for name in names:
+            executor.arg_dict[name].copyto(to.arg_dict[name])
         forward(to, is_train)
     target._exec_group.backward(out_grads)
     return gradients(target), target._exec_group.batch_size

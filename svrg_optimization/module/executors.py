@@ -57,6 +57,11 @@ class Executors:
             executor_group.share_no_inputs(shared.module)
         self.module.bind(model.data_shapes, model.label_shapes, grad_req=requests,
                          shared_module=shared and shared.module)
+        if not shared:
+            executor_group.share_inputs(self.module, model)
+            if self.module.params_initialized:
+                self.module._exec_group.set_params(
+                    self.module._arg_params, self.module._aux_params)
         self.module.params_initialized = True  # the first snapshot sets them
 
     def reset_bind(self):

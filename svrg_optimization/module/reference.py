@@ -109,6 +109,10 @@ class ModuleReference(Reference):
                            'gradient counts each row, so another shuffling has another optimum. '
                            'Take MakeLoss of the sum, or one SoftmaxOutput whose label is an input')
 
+    def inputs_kept(self, model):
+        """Return a context after which a model has its inputs again, which passes may share."""
+        return executor_group.inputs_kept(model)
+
     # The gradient
 
     def gradient(self, model, batch, a_pass=None, draws=False, is_training=True, out_grads=None):

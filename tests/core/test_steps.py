@@ -74,6 +74,38 @@ def test_a_step_belongs_to_the_snapshot_of_its_backward(training):
         training.check()
 
 
+def test_a_snapshot_between_forward_and_backward_leaves_the_batch(training):
+    """Whose inputs the pass may write to."""
+    training.snapshot()
+    (batch, rows), (other, other_rows), *_ = training.batches()
+    training.module.forward_backward(other)
+    training.module.update()
+    training.svrg.step(other_rows)
+    training.module.forward(batch, is_train=True)
+    training.snapshot()
+    training.module.backward()
+    training.module.update()
+    training.svrg.step(rows)
+    training.check()
+
+
+def test_a_step_copies_no_inputs_of_the_batch(training, monkeypatch):
+    """The snapshot reads those of the module, also after batches of another size."""
+    training.snapshot()
+    (batch, _), *_ = training.batches()
+    small = mx.io.DataBatch(*([array[:6] for array in arrays]
+                              for arrays in (batch.data, batch.label)), pad=0)
+    for each in batch, small, batch:
+        training.module.forward_backward(each)
+        training.module.update()
+    training.module.forward(batch, is_train=True)
+    copies, original = [], mx.nd.NDArray.copyto
+    monkeypatch.setattr(mx.nd.NDArray, 'copyto',
+                        lambda array, other: copies.append(array) or original(array, other))
+    training.module.backward()
+    assert not copies
+
+
 def svrg_gradient(svrg, rows):
     now, then = (svrg.gradients(weights, rows) for weights in (svrg.weights, svrg.snapshot))
     return {name: now[name] - then[name] + svrg.full_gradient[name] for name in now}
