@@ -11,6 +11,7 @@ from .checkpoint.of_module import read_checkpoint, save
 from .core.settings import arguments_from
 from .module import loop
 from .module.install import optimizer_kept_on_error
+from .mxnet_repair.casts import has_casts
 from .svrg_module import SVRGModule
 
 
@@ -180,6 +181,7 @@ class SVRGBucketingModule(BucketingModule):
         further buckets are not saved. `save_optimizer_states` is the third argument, where
         ``mx.callback.module_checkpoint`` passes it; in BucketingModule `remove_amp_cast` is.
         """
+        remove_amp_cast = remove_amp_cast and has_casts(self._default_bucket.symbol)
         with_states = save(self, prefix, epoch, save_optimizer_states, remove_amp_cast)
         super().save_checkpoint(prefix, epoch, remove_amp_cast)
         if with_states:

@@ -35,6 +35,7 @@ from .module.passes import Pass
 from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
 from .module.workers import copies_of_gradient, servers_hold_states, synchronize, workers_of
+from .mxnet_repair.casts import has_casts
 from .mxnet_repair.executors import without_fusion
 from .mxnet_repair.finder import SWITCH
 from .mxnet_repair.kvstore import raise_updater_error
@@ -175,7 +176,7 @@ class SVRGModule(Module):
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._proximal = ProximalOperators(
             settings.proximal, self._trainable, weights_of(symbol, self._trainable))
-        graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
+        graph = json.loads(symbol.tojson(remove_amp_cast=has_casts(symbol)))
         warn_once = WarnOnce()
         self._svrg = SVRG(ModuleReference(self, graph, warn_once, settings), settings, warn_once,
                           Training())
@@ -751,6 +752,7 @@ class SVRGModule(Module):
         UserWarning
             Once if the optimizer's states are on servers: they are not saved.
         """
+        remove_amp_cast = remove_amp_cast and has_casts(self.symbol)
         with_states = save(self, prefix, epoch, save_optimizer_states, remove_amp_cast)
         super().save_checkpoint(prefix, epoch, with_states, remove_amp_cast)
 

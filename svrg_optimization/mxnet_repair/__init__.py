@@ -1,1 +1,1 @@
-"""What MXNet lacks on today's Python and NumPy, and workarounds for its KVStore."""
+"""What MXNet lacks on today's Python and NumPy; workarounds for its KVStore, executors and JSON."""

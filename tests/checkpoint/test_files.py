@@ -14,6 +14,7 @@ from unittest import mock
 
 import mxnet as mx
 import numpy as np
+import psutil
 import pytest
 
 from blocks import Blocks
@@ -204,6 +205,41 @@ def test_files_hold_no_pickles_and_read_none(tmp_path, make):
     with pytest.raises(ValueError, match='allow_pickle=False'):
         read(str(name) + '.npz', saved_by)
     assert not (tmp_path / 'trap').exists()
+
+
+@pytest.mark.parametrize('removes', [False, True])
+def test_casts_of_mixed_precision_stay_unless_they_are_removed(prefix, removes):
+    data = mx.sym.amp_cast(mx.sym.Variable('data'), dtype='float32')
+    symbol = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(data, num_hidden=2), name='softmax')
+    module = SVRGModule(symbol)
+    module.bind([('data', (5, 4))], [('softmax_label', (5,))])
+    module.init_params()
+    module.save_checkpoint(prefix, 1, remove_amp_cast=removes)
+    of_file = SVRGModule.load(prefix, 1).symbol, mx.sym.load(prefix + '-symbol.json')
+    assert ['amp_cast' in each.tojson(remove_amp_cast=False) for each in of_file] == [
+        not removes] * 2
+
+
+def make_and_save_modules(prefix):
+    """Make, save and load modules of a symbol whose JSON is long."""
+    scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=2)
+    for _ in range(300):
+        scores = scores + 1
+    module = SVRGModule(mx.sym.SoftmaxOutput(scores, name='softmax'))
+    module.bind([('data', (5, 4))], [('softmax_label', (5,))])
+    module.init_params()
+    process, before = psutil.Process(), None
+    for number in range(60):
+        if number == 20:
+            before = process.memory_info().rss
+        module.save_checkpoint(prefix, 1)
+        SVRGModule.load(prefix, 1)
+    assert process.memory_info().rss - before < 20 * len(module.symbol.tojson())
+
+
+@pytest.mark.process
+def test_mxnet_leaks_no_symbols(prefix):
+    in_a_process(make_and_save_modules, prefix)
 
 
 def load_network(prefix):
