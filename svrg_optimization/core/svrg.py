@@ -26,6 +26,7 @@ from typing import Any, Optional
 
 import numpy as np
 
+from .._argument_checks import check_like
 from .arrays import dense, distance
 from .correction import correct_batch
 from .front_end import joined_count
@@ -142,8 +143,27 @@ class SVRG:
                 'values': self.reference.state() if snapshot.is_active else None,
                 'full_gradient': snapshot.full_gradient.state() if snapshot.is_active else None}
 
+    def check_state(self, state):
+        """Raise a ValueError unless a file has what `state` returns for such a model."""
+        expected, saved = self.state(), state['full_gradient']
+        if saved is not None:
+            ours = FullGradient(self.reference.new_sum()).state()
+            share, = ours['shares'][:1]
+            shares = [{name: share.get(name, array) for name, array in each.items()}
+                      for each in saved['shares']]
+            values = {**state['values'], **self.reference.state()}
+            expected.update(values=values, full_gradient={**ours, 'shares': shares})
+            if len(shares) not in (1, saved['devices']):
+                raise ValueError('%s is damaged: it has %d shares of %r devices'
+                                 % (state.file_name, len(shares), saved['devices']))
+        else:
+            expected.update(values=None, full_gradient=None)
+        self.training.check_state(state.file_name, state['training'])
+        check_like(state.file_name, 'svrg', state, {**expected, 'training': state['training']})
+
     def load_state(self, state):
         """Go on with what `state` has returned."""
+        self.check_state(state)
         full_gradient = None
         if state['full_gradient']:
             full_gradient = FullGradient(self.reference.new_sum())

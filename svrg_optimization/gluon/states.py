@@ -2,12 +2,15 @@
 
 import copy
 import re
+from inspect import signature
 
 import numpy as np
 from mxnet import util
 
+from .._argument_checks import check_like
 from .._warn_once import warn
 from ..core.random_numbers import RandomNumbers
+from ..rate.snapshot_rule import SnapshotRule
 from ..rate.svrg_lbfgs import rule_of
 from ..svrg_optimizer import set_update_counts, update_counts
 
@@ -29,7 +32,8 @@ def state(trainer):
 
 def _numbers(owner):
     return {name: value for name, value in vars(owner).items()
-            if value is None or isinstance(value, (bool, int, float, str, np.generic))}
+            if name != 'lr_scheduler' and (
+                value is None or isinstance(value, (bool, int, float, str, np.generic)))}
 
 
 def load_state(trainer, state):
@@ -58,7 +62,9 @@ def load_state(trainer, state):
             raise ValueError('%s has a snapshot of other parameters: of the shapes %s, and not %s'
                              % (state.file_name, theirs, shapes))
 
+    numbers = RandomNumbers(state['random'], state['was_random'])
     trainer._init_all()
+    _check_like_ours(trainer, state, ours)
     vars(optimizer).update(saved['numbers'], allow_np_array=util.is_np_array())
     saved['counts'] = _by_place(saved['counts'])
     set_update_counts(optimizer, saved, trainer._devices)
@@ -67,8 +73,44 @@ def load_state(trainer, state):
         updater.states_synced = dict.fromkeys(updater.states, False)
     _load_scheduler(optimizer, state['scheduler'], trainer._proximal.by_name, ours)
     reference.rows.kind = reference.rows.kind or state['loss']
-    reference.load_random_numbers(RandomNumbers(state['random'], state['was_random']))
+    reference.load_random_numbers(numbers)
     svrg.load_state(snapshot)
+
+
+def _check_like_ours(trainer, saved, ours):
+    """Raise a ValueError unless what `state` has returned has the form of this trainer's own."""
+    expected, optimizer, scheduler = state(trainer), trainer._optimizer, saved['scheduler']
+    values = [param.list_data()[0] for param in trainer._params]
+    expected['optimizer'].update(
+        numbers=_as_ours(saved['optimizer']['numbers'], optimizer),
+        counts=dict.fromkeys(saved['optimizer']['counts'], 0),
+        states={place: optimizer.create_state_multi_precision(int(place), values[int(place)])
+                for place in saved['optimizer']['states']})
+    expected.update(
+        loss=None if saved['loss'] is None else '', names=[''], svrg=saved['svrg'],
+        random=saved['random'] and np.random.RandomState(0).get_state(),
+        scheduler=scheduler and {'class': '', 'state': {}})
+    if scheduler:
+        rule, of_file = rule_of(optimizer), scheduler['state']
+        if scheduler['class'] != type(optimizer.lr_scheduler).__name__:
+            expected['scheduler']['state'] = of_file  # it is not loaded
+        elif rule:
+            SnapshotRule().load_state(of_file, trainer._proximal.by_name, ours)
+            expected['scheduler']['state'] = of_file
+        else:
+            expected['scheduler']['state'] = _as_ours(of_file, optimizer.lr_scheduler)
+    check_like(saved.file_name, 'states', saved, expected)
+    trainer._svrg.check_state(saved['svrg'])
+
+
+def _as_ours(saved, owner):
+    """Return the numbers of an object, and None for what it has not got, or may be None."""
+    may_be_none = {name for name, value in saved.items() if value is None and name in {
+        parameter.name for klass in type(owner).__mro__[:-1]
+        for parameter in signature(klass).parameters.values() if parameter.default is None}}
+    known = {**{name: value for name, value in saved.items() if isinstance(value, (bool, str))},
+             **_numbers(owner)}
+    return {name: None if name in may_be_none else known.get(name) for name in saved}
 
 
 def _renamed(arrays, names):

@@ -2,7 +2,7 @@
 
 import copy
 
-from .._argument_checks import told_as_damage
+from .._argument_checks import check_like, told_as_damage
 from ..mxnet_repair.kvstore import set_weights
 from ..svrg_optimizer import class_name_and_arguments, set_update_counts
 from . import executor_group
@@ -55,6 +55,9 @@ def load_counts(module, optimizer, keeps_counts):
                          % (saved['class'], saved.file_name, type(optimizer).__name__))
     if saved is not None and not keeps_counts:
         with told_as_damage(saved.file_name):
+            check_like(saved.file_name, 'optimizer', dict(saved), {
+                **saved, 'num_update': 0, 'counts': dict.fromkeys(saved['counts'], 0),
+                'were_on_servers': False})
             set_update_counts(optimizer, saved, module._context)
 
 
@@ -80,13 +83,15 @@ def load_state(module, rule):
 
 
 def _check_states_fit(module, states, source):
-    """Raise a ValueError if a step would silently go without a state that the optimizer needs."""
+    """Raise a ValueError if a step would go without a state, or with one of another form."""
     weights = executor_group.parameters(module)
     for key, (name, device) in updater_keys(module).items():
-        if states.get(key, ()) is None and module._optimizer.create_state_multi_precision(
-                key, weights[name][device]) is not None:
-            raise ValueError('%s was saved with other arguments of the optimizer, without a state '
-                             'of %s' % (source, name))
+        if key in states:
+            fresh = module._optimizer.create_state_multi_precision(key, weights[name][device])
+            if states[key] is None and fresh is not None:
+                raise ValueError('%s was saved with other arguments of the optimizer, without a '
+                                 'state of %s' % (source, name))
+            check_like(source, 'optimizer/states/%s' % name, states[key], fresh)
 
 
 def updater_of(module):

@@ -443,6 +443,12 @@ class Metric:
                             block.dtype, block.is_invariant, block.largest_gradient]
                            for block in self.blocks]}
 
+    def expected_state(self):
+        """Return a state of the form that this one must have had in a file."""
+        return {'shapes': [['', [0]]], 'multipliers': dict.fromkeys(self.multipliers, 1.),
+                'blocks': [[[''], 0, *(np.zeros(part.shape) for part in block.moments), [0.], '',
+                            True, 0.] for block in self.blocks]}
+
     @classmethod
     def from_state(cls, state, names):
         """Return the metric of a `state`, with other names if the dict has some."""

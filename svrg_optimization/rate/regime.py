@@ -139,6 +139,14 @@ class Regime:
             part: {name: getattr(owner, name) for name in _STATE[part]}
             for part, owner in self._parts().items()}}
 
+    def expected_state(self, state):
+        """Return a state of the form that one of a file, whose metric this has, must have."""
+        pairs = np.zeros((len(state['pairs']['moves']), self.pairs.moves.shape[1]))
+        own = self.state()
+        return {**own, 'regime': {**own['regime'], 'dtype': ''},
+                'metric': self.metric.expected_state(),
+                'pairs': {'gamma': None, 'moves': pairs, 'changes': pairs}}
+
     def load_state(self, state):
         """Go on with what `state` has returned, in the metric of the state."""
         for part, owner in self._parts().items():

@@ -5,6 +5,7 @@ import math
 import numpy as np
 from mxnet.lr_scheduler import LRScheduler
 
+from .._argument_checks import check_like
 from ..core.arrays import is_row_sparse, like, precision_of, with_dense_storage
 from ..data.iterators import leaves_out_other_rows
 from .composite import Composite
@@ -408,14 +409,16 @@ class SnapshotRule(LRScheduler):
 
         `proximal` maps names to the operators, and `names` those of the state to those of now.
         """
-        self.reset()
-        vars(self).update({name: state[name] for name in _STATE})
-        saved = state['regime']
+        fresh, saved, expected = SnapshotRule(), state['regime'], None
         if saved is not None:
-            self.regime = _REGIMES[saved['kind']](
+            fresh.regime = _REGIMES[saved['kind']](
                 Metric.from_state(saved['metric'], names or {}), saved['regime']['dtype'],
                 proximal)
-            self.regime.load_state(saved)
+            expected = fresh.regime.expected_state(saved)
+        check_like(state.file_name, 'rule', state, {**fresh.state(), 'regime': expected})
+        if saved is not None:
+            fresh.regime.load_state(saved)
+        vars(self).update({**vars(fresh), **{name: state[name] for name in _STATE}})
 
 
 def _earned(former, way):

@@ -2,6 +2,7 @@
 
 import weakref
 
+from .._argument_checks import check_like
 from .snapshot_rule import SnapshotRule
 
 
@@ -82,6 +83,13 @@ class Training:
         """Return what `load_state` takes."""
         return {'converged_at': self._converged_at,
                 'rule': self._saved if self._rule is None else self._rule.state()}
+
+    @staticmethod
+    def check_state(name, state):
+        """Raise a ValueError unless a file has what `state` returns."""
+        check_like(name, 'training', {**state, 'rule': None}, {'converged_at': None, 'rule': None})
+        if state['rule'] is not None:
+            SnapshotRule().load_state(state['rule'], {})
 
     def load_state(self, state):
         """Go on with what `state` has returned."""

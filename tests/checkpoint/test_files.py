@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 import pytest
 
-from blocks import Blocks
+from blocks import Blocks, train_epochs
 from checkpoints import (
     bits,
     bound,
@@ -31,6 +31,7 @@ from problems import Problem
 from processes import in_a_process
 from svrg_optimization import SVRGModule
 from svrg_optimization.checkpoint.files import read, write
+from svrg_optimization.gluon.states import state
 
 PROBLEM = Problem('softmax', rows=37)  # that of the fixture `saved`
 
@@ -146,6 +147,41 @@ def test_a_content_without_a_key_is_refused_with_the_files_name(tmp_path, make):
             assert str(error).startswith(str(name)), key
             refused += 1
     assert refused > 12
+
+
+def other_types(content):
+    """Yield contents one of whose values, at any depth, is of another type, with its key."""
+    for key, value in content.items() if isinstance(content, dict) else enumerate(content):
+        others = ['text', mx.nd.zeros((7, 2))]
+        if isinstance(value, (dict, list, tuple)):
+            others = [3, *(other for _, other in other_types(value) if len(value) < 20)]
+        elif isinstance(value, str):
+            others = [3]
+        for other in others:
+            yield key, {**content, key: other} if isinstance(content, dict) else type(content)(
+                [*content[:key], other, *content[key + 1:]])
+
+
+@pytest.mark.parametrize('optimizer, settings', [
+    ('sgd', {'learning_rate': 0.1, 'momentum': 0.9}), ('svrg_lbfgs', {})])
+def test_values_of_other_types_are_refused_before_anything_has_changed(
+        tmp_path, optimizer, settings):
+    problem = Blocks('softmax')
+    given = {'optimizer': optimizer, 'settings': settings}
+    saver = problem.trainer(problem.net(), **given)
+    train_epochs(saver, problem.loader(), 2, 1)
+    name = str(tmp_path / 'states')
+    saver.save_states(name)
+    trainer, refused = problem.trainer(problem.net(), **given), 0
+    trainer._init_all()
+    before = flat(state(trainer))
+    for key, other in other_types(read(name, 'SVRGTrainer')):
+        write(name, 'SVRGTrainer', other)
+        with pytest.raises(ValueError, match='^' + name):
+            trainer.load_states(name)
+        assert flat(state(trainer)) == before, key
+        refused += 1
+    assert refused > 60
 
 
 def flat(value):
