@@ -76,13 +76,13 @@ def check_like(name, place, value, expected):
     """Raise a ValueError unless a value at a place of a file has the form of an expected one.
 
     It has the same type, an array the shape and the kind of numbers, too, and its parts are alike
-    in turn. Numbers stand for each other, and for None. A list may have another length: what is
-    expected last stands for all that follow.
+    in turn. Numbers stand for each other, and for None. A dict may have more keys, a list another
+    length: what is expected last stands for all that follow.
     """
     if isinstance(expected, (dict, list, tuple)):
         is_like = isinstance(value, type(expected))
         if is_like and isinstance(expected, dict):
-            is_like, keys = value.keys() == expected.keys(), list(expected)
+            is_like, keys = value.keys() >= expected.keys(), list(expected)
         elif is_like:
             is_like = isinstance(expected, list) or len(value) == len(expected)
             expected, keys = [*expected, *expected[-1:] * len(value)], range(len(value))
@@ -96,6 +96,20 @@ def check_like(name, place, value, expected):
     if not is_like:
         raise ValueError('%s is damaged: %s must be as %s, and not %s' % (
             name, place, reprlib.repr(expected), reprlib.repr(value)))
+
+
+def check_state(name, place, state, fresh, weight):
+    """Raise a ValueError unless an optimizer can go on with a weight's state of a file.
+
+    It is compared with a fresh one, but for lists and dicts, which change in training. It may
+    have a momentum that the optimizer no longer uses.
+    """
+    if isinstance(fresh, tuple) and isinstance(state, tuple) and len(state) == len(fresh):
+        for number, part in enumerate(fresh):
+            check_state(name, '%s/%d' % (place, number), state[number], part, weight)
+    elif not any(isinstance(fresh, kind) and isinstance(state, kind) for kind in (list, dict)):
+        is_unused = fresh is None and hasattr(state, 'shape')
+        check_like(name, place, state, weight if is_unused else fresh)
 
 
 def _form_of(value):

@@ -1,18 +1,23 @@
 """What a file of a trainer's states has: the optimizer's states and numbers, and the snapshot."""
 
 import copy
+import numbers
 import re
-from inspect import signature
+import reprlib
 
 import numpy as np
 from mxnet import util
+from mxnet.lr_scheduler import LRScheduler
+from mxnet.optimizer import Optimizer
 
-from .._argument_checks import check_like
+from .._argument_checks import check_like, check_state
 from .._warn_once import warn
 from ..core.random_numbers import RandomNumbers
 from ..rate.snapshot_rule import SnapshotRule
 from ..rate.svrg_lbfgs import rule_of
 from ..svrg_optimizer import set_update_counts, update_counts
+
+_PLAIN = numbers.Real, str, type(None)
 
 
 def state(trainer):
@@ -31,9 +36,9 @@ def state(trainer):
 
 
 def _numbers(owner):
-    return {name: value for name, value in vars(owner).items()
-            if name != 'lr_scheduler' and (
-                value is None or isinstance(value, (bool, int, float, str, np.generic)))}
+    values = {name: value.item() if isinstance(value, np.generic) else value
+              for name, value in vars(owner).items() if name != 'lr_scheduler'}
+    return {name: value for name, value in values.items() if isinstance(value, _PLAIN)}
 
 
 def load_state(trainer, state):
@@ -62,55 +67,69 @@ def load_state(trainer, state):
             raise ValueError('%s has a snapshot of other parameters: of the shapes %s, and not %s'
                              % (state.file_name, theirs, shapes))
 
-    numbers = RandomNumbers(state['random'], state['was_random'])
+    random_numbers = RandomNumbers(state['random'], state['was_random'])
     trainer._init_all()
+    saved['counts'], saved['states'] = _by_place(saved['counts']), _by_place(saved['states'])
     _check_like_ours(trainer, state, ours)
-    vars(optimizer).update(saved['numbers'], allow_np_array=util.is_np_array())
-    saved['counts'] = _by_place(saved['counts'])
+    _set_numbers(optimizer, saved['numbers'])
     set_update_counts(optimizer, saved, trainer._devices)
     for updater in trainer._all_updaters:
-        updater.states = copy.deepcopy(_by_place(saved['states']))
+        updater.states = copy.deepcopy(saved['states'])
         updater.states_synced = dict.fromkeys(updater.states, False)
     _load_scheduler(optimizer, state['scheduler'], trainer._proximal.by_name, ours)
     reference.rows.kind = reference.rows.kind or state['loss']
-    reference.load_random_numbers(numbers)
+    reference.load_random_numbers(random_numbers)
     svrg.load_state(snapshot)
 
 
+def _set_numbers(optimizer, saved):
+    vars(optimizer).update(saved, allow_np_array=util.is_np_array())
+
+
 def _check_like_ours(trainer, saved, ours):
-    """Raise a ValueError unless what `state` has returned has the form of this trainer's own."""
-    expected, optimizer, scheduler = state(trainer), trainer._optimizer, saved['scheduler']
-    values = [param.list_data()[0] for param in trainer._params]
+    """Raise a ValueError unless this trainer can go on with what `state` has returned."""
+    name, of_file, scheduler = saved.file_name, saved['optimizer'], saved['scheduler']
+    expected, optimizer = state(trainer), copy.copy(trainer._optimizer)
     expected['optimizer'].update(
-        numbers=_as_ours(saved['optimizer']['numbers'], optimizer),
-        counts=dict.fromkeys(saved['optimizer']['counts'], 0),
-        states={place: optimizer.create_state_multi_precision(int(place), values[int(place)])
-                for place in saved['optimizer']['states']})
+        numbers={}, counts=dict.fromkeys(of_file['counts'], 0), states={})
     expected.update(
         loss=None if saved['loss'] is None else '', names=[''], svrg=saved['svrg'],
         random=saved['random'] and np.random.RandomState(0).get_state(),
         scheduler=scheduler and {'class': '', 'state': {}})
-    if scheduler:
-        rule, of_file = rule_of(optimizer), scheduler['state']
-        if scheduler['class'] != type(optimizer.lr_scheduler).__name__:
-            expected['scheduler']['state'] = of_file  # it is not loaded
-        elif rule:
-            SnapshotRule().load_state(of_file, trainer._proximal.by_name, ours)
-            expected['scheduler']['state'] = of_file
+    check_like(name, 'states', saved, expected)
+
+    _check_numbers(name, 'optimizer', of_file['numbers'], optimizer,
+                   Optimizer(lr_scheduler=optimizer.lr_scheduler))
+    _set_numbers(optimizer, of_file['numbers'])  # of the copy: they decide which states it has
+    for place, of_weight in of_file['states'].items():
+        weight = trainer._params[place].list_data()[0]
+        check_state(name, 'optimizer/states/%d' % place, of_weight,
+                    optimizer.create_state_multi_precision(place, weight), weight)
+    if scheduler and scheduler['class'] == type(optimizer.lr_scheduler).__name__:
+        if rule_of(optimizer):
+            SnapshotRule().load_state(scheduler['state'], trainer._proximal.by_name, ours)
         else:
-            expected['scheduler']['state'] = _as_ours(of_file, optimizer.lr_scheduler)
-    check_like(saved.file_name, 'states', saved, expected)
+            _check_numbers(
+                name, 'scheduler', scheduler['state'], optimizer.lr_scheduler, LRScheduler())
     trainer._svrg.check_state(saved['svrg'])
 
 
-def _as_ours(saved, owner):
-    """Return the numbers of an object, and None for what it has not got, or may be None."""
-    may_be_none = {name for name, value in saved.items() if value is None and name in {
-        parameter.name for klass in type(owner).__mro__[:-1]
-        for parameter in signature(klass).parameters.values() if parameter.default is None}}
-    known = {**{name: value for name, value in saved.items() if isinstance(value, (bool, str))},
-             **_numbers(owner)}
-    return {name: None if name in may_be_none else known.get(name) for name in saved}
+def _check_numbers(name, place, saved, owner, base):
+    """Raise a ValueError unless numbers and strings of a file can be those of an object.
+
+    What a class adds to MXNet's `base` may become None in training, and None may become each.
+    """
+    ours, of_base = _numbers(owner), _numbers(base)
+    for key, value in saved.items():
+        like = of_base.get(key, ours.get(key))
+        allowed = {kind for kind in _PLAIN if isinstance(like, kind)}
+        if like is None:
+            allowed.update([numbers.Real] if key in of_base else _PLAIN)
+        elif key not in of_base:
+            allowed.add(type(None))
+        if not isinstance(value, tuple(allowed)):
+            raise ValueError('%s is damaged, or of other settings: %s/%s must be as %r, and not %s'
+                             % (name, place, key, like, reprlib.repr(value)))
 
 
 def _renamed(arrays, names):

@@ -2,7 +2,7 @@
 
 import copy
 
-from .._argument_checks import check_like, told_as_damage
+from .._argument_checks import check_like, check_state, told_as_damage
 from ..mxnet_repair.kvstore import set_weights
 from ..svrg_optimizer import class_name_and_arguments, set_update_counts
 from . import executor_group
@@ -55,7 +55,7 @@ def load_counts(module, optimizer, keeps_counts):
                          % (saved['class'], saved.file_name, type(optimizer).__name__))
     if saved is not None and not keeps_counts:
         with told_as_damage(saved.file_name):
-            check_like(saved.file_name, 'optimizer', dict(saved), {
+            check_like(saved.file_name, 'optimizer', saved, {
                 **saved, 'num_update': 0, 'counts': dict.fromkeys(saved['counts'], 0),
                 'were_on_servers': False})
             set_update_counts(optimizer, saved, module._context)
@@ -87,11 +87,12 @@ def _check_states_fit(module, states, source):
     weights = executor_group.parameters(module)
     for key, (name, device) in updater_keys(module).items():
         if key in states:
-            fresh = module._optimizer.create_state_multi_precision(key, weights[name][device])
+            weight = weights[name][device]
+            fresh = module._optimizer.create_state_multi_precision(key, weight)
             if states[key] is None and fresh is not None:
                 raise ValueError('%s was saved with other arguments of the optimizer, without a '
                                  'state of %s' % (source, name))
-            check_like(source, 'optimizer/states/%s' % name, states[key], fresh)
+            check_state(source, 'optimizer/states/%s' % name, states[key], fresh, weight)
 
 
 def updater_of(module):

@@ -61,6 +61,15 @@ def test_a_resumed_run_goes_on_with_its_bits(monkeypatch, prefix, problem, setti
                 == unbroken._optimizer.num_update)
 
 
+@pytest.mark.parametrize('update_on_kvstore', '01')
+def test_a_resumed_run_may_go_on_without_momentum(monkeypatch, prefix, update_on_kvstore):
+    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
+    train(PROBLEM, PROBLEM.module(2), 0, 2, prefix=prefix)
+    resumed, without = (train(PROBLEM, load(prefix, 2, with_states), 2, 3, momentum=0.)
+                        for with_states in (True, False))
+    assert bits(resumed) == bits(without)
+
+
 def test_plain_module_reads_the_files_of_a_checkpoint(saved):
     plain = mx.mod.Module.load(saved, 3, load_optimizer_states=True, label_names=('label',))
     plain.fit(PROBLEM.iterator(), eval_metric=[], begin_epoch=3, num_epoch=4,

@@ -12,6 +12,30 @@ from blocks import Blocks, assert_weights, train, train_epochs, train_plain, wei
 PROBLEM = Blocks('perceptron')
 
 
+@mx.optimizer.register
+class Changing(mx.optimizer.Optimizer):
+    """SGD with momentum, whose attributes and states get other types as it trains."""
+
+    def __init__(self, mode=None, **kwargs):
+        super().__init__(**kwargs)
+        self.mode, self.seen, self.last, self.kept = mode, None, None, [0]
+        self.rest, self.flag, self.size, self.word = 5, np.bool_(False), np.float32(1), np.str_('a')
+
+    def create_state(self, index, weight):
+        return {'momentum': None, 'rates': [None]}
+
+    def update(self, index, weight, grad, state):
+        self._update_count(index)
+        self.mode, self.seen, self.last, self.rest = 'warm', 0.5, grad.copy(), None
+        self.kept, self.flag, self.size, self.word = None, 1, 2, None
+        if state['momentum'] is None:
+            state['momentum'] = weight * 0
+        state['rates'] += [self._get_lr(index), grad.sum()]
+        state['steps'] = state.get('steps', 0) + 1
+        state['momentum'][:] = 0.5 * state['momentum'] + grad / state['steps']
+        weight[:] = weight - self._get_lr(index) * state['momentum']
+
+
 def state_of(trainer):
     """Return the snapshot and counts, as lists of arrays and numbers."""
     snapshot = trainer._svrg.snapshot
@@ -27,6 +51,7 @@ def state_of(trainer):
     (1, False, 'nadam', {'learning_rate': 0.05}, False),
     (2, False, 'adam', {'learning_rate': 0.05}, False),
     (2, True, 'sgd', {'learning_rate': 0.1, 'momentum': 0.9, 'wd': 0.01}, False),
+    (1, False, 'changing', {'learning_rate': 0.05}, False),
     (1, False, 'nag', {'momentum': 0.9, 'lr_scheduler': mx.lr_scheduler.FactorScheduler(3, 0.5)},
      False),
     # The same trainer would take the weights that come with the states for a user's.
@@ -91,6 +116,20 @@ def test_states_of_another_trainer_are_refused_and_another_scheduler_is_told(tmp
         'lr_scheduler': mx.lr_scheduler.FactorScheduler(3)})
     with pytest.warns(UserWarning, match='saved with a PolyScheduler: the FactorScheduler of'):
         other.load_states(path)
+
+
+def test_a_trainer_gets_the_settings_of_the_file(tmp_path):
+    path, nets = str(tmp_path / 'states'), [PROBLEM.net(), PROBLEM.net()]
+    saver, other = (PROBLEM.trainer(net, settings=settings) for net, settings in zip(nets, (
+        {'learning_rate': 1, 'momentum': 0.9, 'multi_precision': 1}, {'clip_gradient': 1})))
+    train(saver, PROBLEM.loader(), 1)
+    saver.save_states(path)
+    nets[0].save_parameters(path + '.params')
+    nets[1].load_parameters(path + '.params')
+    other.load_states(path)
+    for trainer in (saver, other):
+        train(trainer, PROBLEM.loader(), 3, begin=1)
+    np.testing.assert_equal(weights_of(nets[1]), weights_of(nets[0]))
 
 
 def test_a_converged_training_that_is_loaded_makes_no_step(tmp_path):
