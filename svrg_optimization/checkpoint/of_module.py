@@ -10,6 +10,7 @@ import mxnet as mx
 
 from .._argument_checks import told_as_damage
 from .._warn_once import warn
+from ..core.settings import check_saved
 from ..module import optimizer_states
 from ..module.trained_module import TrainedModule
 from ..module.workers import servers_hold_states
@@ -49,7 +50,7 @@ def read_checkpoint(prefix, epoch, with_states, bucket_key=None):
     state = read(name, _SAVED_BY)
     optimizer = state['optimizer']
     for part in ('optimizer', 'rule', 'settings', 'svrg'):
-        if not isinstance(state[part] or {}, dict):
+        if not isinstance(state[part], dict) and (state[part] is not None or part == 'settings'):
             raise ValueError('%s is damaged: %s must be a dict' % (name, part))
     for part in ('weights', 'auxiliary'):
         if not isinstance(state[part], dict) or not all(
@@ -57,13 +58,14 @@ def read_checkpoint(prefix, epoch, with_states, bucket_key=None):
             raise ValueError('%s is damaged: %s must be arrays' % (name, part))
     if not with_states:
         state['optimizer'] = None
-    elif optimizer and optimizer['were_on_servers']:
+    elif optimizer and optimizer['were_on_servers'] is True:
         warn('%s was saved without the states of the optimizer, which were on servers: '
              'they begin anew' % name)
     elif not optimizer or optimizer['states'] is None:
         raise ValueError('load_optimizer_states must be False: %s was saved without the states of '
                          'the optimizer' % name)
     with told_as_damage(name):
+        check_saved(state['settings'])
         state['symbol'] = _network(state['symbol'], name)
     return state
 
@@ -80,7 +82,10 @@ def _network(text, name):
 
     graph = json.loads(text, object_hook=check)
     # Written anew: MXNet's parser may understand a forged text otherwise than Python's.
-    return mx.sym.load_json(json.dumps(graph, ensure_ascii=False))
+    try:
+        return mx.sym.load_json(json.dumps(graph, ensure_ascii=False))
+    except mx.MXNetError as error:
+        raise ValueError('%s is damaged: symbol is no network: %s' % (name, error)) from error
 
 
 def _read_plain(prefix, epoch, with_states, bucket_key):

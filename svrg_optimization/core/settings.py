@@ -95,10 +95,19 @@ def arguments_from(state, given, update_freq):
     if lost:
         warn('the checkpoint was saved with %s of your own, which it cannot hold: give %s, or the '
              'default is taken' % (' and '.join(lost), ' and '.join(name + '=' for name in lost)))
-    saved = {name: value for name, value in saved.items() if name not in lost}
-    if 'proximal' in saved:
-        saved['proximal'] = operators_from_json(saved['proximal'])
-    return {**saved, **given}
+    return {**_decoded(saved), **given}
+
+
+def check_saved(state):
+    """Raise an error unless `Settings.state` may have returned these."""
+    Settings(**_decoded(state))
+
+
+def _decoded(state):
+    known = {name: value for name, value in state.items() if value != _LOST}
+    if 'proximal' in known:
+        known['proximal'] = operators_from_json(known['proximal'])
+    return known
 
 
 def setting(name):

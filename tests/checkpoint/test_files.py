@@ -32,6 +32,7 @@ from processes import in_a_process
 from svrg_optimization import SVRGModule
 from svrg_optimization.checkpoint.files import read, write
 from svrg_optimization.gluon.states import state
+from svrg_optimization.proximal import L1
 
 PROBLEM = Problem('softmax', rows=37)  # that of the fixture `saved`
 
@@ -182,6 +183,24 @@ def test_values_of_other_types_are_refused_before_anything_has_changed(
         assert flat(state(trainer)) == before, key
         refused += 1
     assert refused > 60
+
+
+@pytest.mark.parametrize('optimizer', ['sgd', 'svrg_lbfgs'])
+def test_parts_of_a_checkpoint_of_other_types_are_refused_with_its_name(tmp_path, optimizer):
+    """The parts of a Module are checked by those that go on with them."""
+    given = {'eval_metric': [], 'optimizer': optimizer}
+    module = PROBLEM.module(2, proximal=L1(0.1))
+    module.fit(PROBLEM.iterator(), num_epoch=2, **given)
+    prefix, name = str(tmp_path / 'model'), str(tmp_path / 'model-0001.svrg')
+    module.save_checkpoint(prefix, 1, True)
+    whole, refused = read(name, 'SVRGModule'), 0
+    for part in ('symbol', 'settings', 'svrg', 'optimizer'):
+        for _, other in other_types({part: whole[part]}):
+            write(name, 'SVRGModule', {**whole, **other})
+            with pytest.raises(ValueError, match=name):
+                load(prefix, 1).fit(PROBLEM.iterator(), begin_epoch=2, num_epoch=3, **given)
+            refused += 1
+    assert refused > 30
 
 
 def flat(value):
