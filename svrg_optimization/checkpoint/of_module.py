@@ -10,7 +10,7 @@ import mxnet as mx
 
 from .._argument_checks import told_as_damage
 from .._warn_once import warn
-from ..core.settings import check_saved
+from ..core import settings
 from ..module import optimizer_states
 from ..module.trained_module import TrainedModule
 from ..module.workers import servers_hold_states
@@ -56,17 +56,19 @@ def read_checkpoint(prefix, epoch, with_states, bucket_key=None):
         if not isinstance(state[part], dict) or not all(
                 isinstance(array, mx.nd.NDArray) for array in state[part].values()):
             raise ValueError('%s is damaged: %s must be arrays' % (name, part))
+    with told_as_damage(name):
+        settings.check_saved(state['settings'])
+        if optimizer is not None:
+            optimizer_states.check_saved(optimizer)
+        state['symbol'] = _network(state['symbol'], name)
     if not with_states:
         state['optimizer'] = None
-    elif optimizer and optimizer['were_on_servers'] is True:
+    elif optimizer and optimizer['were_on_servers']:
         warn('%s was saved without the states of the optimizer, which were on servers: '
              'they begin anew' % name)
     elif not optimizer or optimizer['states'] is None:
         raise ValueError('load_optimizer_states must be False: %s was saved without the states of '
                          'the optimizer' % name)
-    with told_as_damage(name):
-        check_saved(state['settings'])
-        state['symbol'] = _network(state['symbol'], name)
     return state
 
 

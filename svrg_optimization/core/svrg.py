@@ -152,8 +152,9 @@ class SVRG:
             shares = [{name: share.get(name, array) for name, array in each.items()}
                       for each in saved['shares']]
             values = {**state['values'], **self.reference.state()}
-            expected.update(values=values, full_gradient={**ours, 'shares': shares})
-            if len(shares) not in (1, saved['devices']):
+            expected.update(values=values,
+                            full_gradient={**ours, 'shares': shares, 'batch_size': 1})
+            if not isinstance(saved['devices'], int) or len(shares) not in (1, saved['devices']):
                 raise ValueError('%s is damaged: it has %d shares of %r devices'
                                  % (state.file_name, len(shares), saved['devices']))
         else:

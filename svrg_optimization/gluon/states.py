@@ -95,7 +95,7 @@ def _check_like_ours(trainer, saved, ours):
     expected.update(
         loss=None if saved['loss'] is None else '', names=[''], svrg=saved['svrg'],
         random=saved['random'] and np.random.RandomState(0).get_state(),
-        scheduler=scheduler and {'class': '', 'state': {}})
+        scheduler=None if scheduler is None else {'class': '', 'state': {}})
     check_like(name, 'states', saved, expected)
 
     _check_numbers(name, 'optimizer', of_file['numbers'], optimizer,

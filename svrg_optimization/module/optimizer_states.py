@@ -38,6 +38,13 @@ def state(module, with_states):
             'were_on_servers': servers_hold_states(module)}
 
 
+def check_saved(saved):
+    """Raise an error unless `state` may have returned these, but for the states themselves."""
+    check_like(saved.file_name, 'optimizer', saved, {
+        'num_update': 0, 'counts': dict.fromkeys(saved['counts'], 0), 'class': '',
+        'states': None if saved['states'] is None else {}, 'were_on_servers': False})
+
+
 def has_states(saved):
     """Tell whether what `state` has returned, or None, has states."""
     return saved is not None and saved['states'] is not None
@@ -54,11 +61,7 @@ def load_counts(module, optimizer, keeps_counts):
                          'load_optimizer_states=False leaves them out'
                          % (saved['class'], saved.file_name, type(optimizer).__name__))
     if saved is not None and not keeps_counts:
-        with told_as_damage(saved.file_name):
-            check_like(saved.file_name, 'optimizer', saved, {
-                **saved, 'num_update': 0, 'counts': dict.fromkeys(saved['counts'], 0),
-                'were_on_servers': False})
-            set_update_counts(optimizer, saved, module._context)
+        set_update_counts(optimizer, saved, module._context)
 
 
 def load_state(module, rule):

@@ -175,8 +175,11 @@ def test_values_of_other_types_are_refused_before_anything_has_changed(
     saver.save_states(name)
     trainer, refused = problem.trainer(problem.net(), **given), 0
     trainer._init_all()
-    before = flat(state(trainer))
-    for key, other in other_types(read(name, 'SVRGTrainer')):
+    before, whole = flat(state(trainer)), read(name, 'SVRGTrainer')
+    of_snapshot = [(key, {**whole, 'svrg': {**whole['svrg'], 'full_gradient': {
+        **whole['svrg']['full_gradient'], key: value}}})
+        for key, value in (('batch_size', None), ('devices', float('nan')))]
+    for key, other in [*other_types(whole), *of_snapshot]:
         write(name, 'SVRGTrainer', other)
         with pytest.raises(ValueError, match='^' + name):
             trainer.load_states(name)
