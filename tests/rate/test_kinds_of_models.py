@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from mxnet import gluon
 from scipy.optimize import minimize
+from scipy.special import expit
 
 from blocks import train_epochs
 from linear_models import LOSSES, Problem, made
@@ -16,6 +17,7 @@ from linear_models import by_module as plain_by_module
 from newton import outputs_at_optimum
 from pairs import in_pairs
 from svrg_optimization import SVRGModule, SVRGTrainer
+from svrg_optimization.proximal import L1
 
 TOL, ROWS, BATCH = 1e-5, 400, 50
 RNG = np.random.RandomState(3)
@@ -170,6 +172,29 @@ def test_the_optimum_may_be_0(front_end, shuffle):
     found = front_end(Problem('squares', rows, targets, shuffle=shuffle), 30)
     assert found.by.result.reason == 'at the floor' and found.by.result.epochs <= 10
     assert np.abs(rows @ found.weight[0] + found.bias).max() < 1e-5
+
+
+@both
+def test_l1_has_an_optimum_where_classes_are_separable(front_end):
+    """Also with more columns than rows."""
+    rows, strength = np.random.RandomState(0).normal(size=(30, 50)), 0.01
+    targets = (rows[:, 0] > 0) * 1.
+    found = front_end(Problem('logistic', rows, targets, batch=10), 60, proximal=L1(strength))
+    signed = np.column_stack([rows, -rows, np.ones(30)]).astype('f4').astype('f8')
+
+    def value(weights):  # of both signs, and a bias
+        scores = signed @ weights
+        return ((np.logaddexp(0, scores) - targets * scores).mean() + strength * weights[:-1].sum(),
+                signed.T @ (expit(scores) - targets) / 30 + strength * (np.arange(101) < 100))
+
+    expected = signed @ minimize(
+        value, np.zeros(101), jac=True, method='L-BFGS-B',
+        bounds=[(0, None)] * 100 + [(None, None)],
+        options={'ftol': 0, 'gtol': 1e-10, 'maxiter': 100_000, 'maxfun': 100_000}).x
+    outputs = rows @ found.weight[0] + found.bias
+    assert found.by.has_converged
+    assert np.linalg.norm(outputs - expected) < 10 * TOL * np.linalg.norm(
+        expected - expected.mean())
 
 
 @both
