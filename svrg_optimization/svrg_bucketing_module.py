@@ -189,7 +189,7 @@ class SVRGBucketingModule(BucketingModule):
 
     @classmethod
     def load(cls, prefix, epoch, sym_gen=None, default_bucket_key=None,
-             load_optimizer_states=False, update_freq=None, **kwargs):
+             load_optimizer_states=False, **kwargs):
         """Make a module from a checkpoint of this class or of plain BucketingModule.
 
         `sym_gen` and `default_bucket_key`, both required, are those of the saved
@@ -198,8 +198,7 @@ class SVRGBucketingModule(BucketingModule):
         assert sym_gen is not None and default_bucket_key is not None, (
             'sym_gen and default_bucket_key are required for loading a bucketing module')
         state = read_checkpoint(prefix, epoch, load_optimizer_states, default_bucket_key)
-        module = cls(sym_gen, default_bucket_key,
-                     **arguments_from(state['settings'], kwargs, update_freq))
+        module = cls(sym_gen, default_bucket_key, **arguments_from(state['settings'], kwargs))
         module._begin_with({default_bucket_key: state['symbol']})
         module._curr_module._load_state(state)
         return module

@@ -763,7 +763,7 @@ class SVRGModule(Module):
 
     @classmethod
     def load(cls, prefix: Union[str, Path], epoch: int, load_optimizer_states: bool = False,
-             update_freq: Optional[int] = None, **kwargs: Any) -> 'SVRGModule':
+             **kwargs: Any) -> 'SVRGModule':
         """Make a module, not bound yet, from a checkpoint of this class or of plain Module.
 
         If there was an active snapshot when it was saved, it becomes active at `bind`.
@@ -778,11 +778,10 @@ class SVRGModule(Module):
             Whether to load the optimizer's states and update counts when the optimizer
             is installed. If you give it a `begin_num_update`, the counts are not loaded. The
             states of a plain Module are a pickle: load only files that you trust.
-        update_freq : int, optional
-            By default the value in the checkpoint, and 1 for a checkpoint of plain Module.
         **kwargs
             Further arguments of the constructor, also for another number of devices.
-            Settings default to the saved values.
+            Settings default to the saved values. For a checkpoint of plain Module
+            `update_freq` is 1 by default.
 
         Raises
         ------
@@ -802,7 +801,7 @@ class SVRGModule(Module):
             no ``.svrg`` file: only what plain Module saves is loaded.
         """
         state = read_checkpoint(prefix, epoch, load_optimizer_states)
-        module = cls(state['symbol'], **arguments_from(state['settings'], kwargs, update_freq))
+        module = cls(state['symbol'], **arguments_from(state['settings'], kwargs))
         module._load_state(state)
         return module
 

@@ -83,13 +83,8 @@ class Settings:
         return {**self.state(), 'full_grad_batches': self.batches_after(snapshots)}
 
 
-def arguments_from(state, given, update_freq):
-    """Return the arguments of a constructor: the given ones, and saved ones for the others.
-
-    An `update_freq` of None is not given.
-    """
-    if update_freq is not None:
-        given = {**given, 'update_freq': update_freq}
+def arguments_from(state, given):
+    """Return the arguments of a constructor: the given ones, and saved ones for the others."""
     saved = {name: value for name, value in state.items() if name not in given}
     lost = [name for name, value in saved.items() if value == _LOST]
     if lost:
