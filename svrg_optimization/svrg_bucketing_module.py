@@ -139,14 +139,6 @@ class SVRGBucketingModule(BucketingModule):
         if is_new and self._monitor is not None:
             self._curr_module.install_monitor(self._monitor)
 
-    def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
-                   allow_extra=False):
-        """Set the parameters of all buckets. The snapshot does not change."""
-        assert self.binded, 'call bind before initializing the parameters'
-        self._curr_module.set_params(arg_params, aux_params, allow_missing, force_init,
-                                     allow_extra)
-        self._params_dirty = self.params_initialized = True
-
     # Training
 
     def fit(self, train_data, *args, **kwargs):

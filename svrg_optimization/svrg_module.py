@@ -183,7 +183,6 @@ class SVRGModule(Module):
         self._ctx_len = len(self._context)  # for code written for mxnet.contrib
         self._keys = KVStoreKeys(self._param_names, self._trainable)
         self._waiting = {}  # parts of a checkpoint, for bind and init_optimizer
-        self._keeps_snapshot = False
         self._pass_of_fit = None, False  # its iterator, and whether it stands at the beginning
         self._loop = LoopOverIterator(warn_once)  # by hand
         self._yielded = YieldedBatches(warn_once, arrays_of, ('train_data', 'symbol'))  # by fit
@@ -353,12 +352,14 @@ class SVRGModule(Module):
         """Initialize the parameters.
 
         With `force_init` the snapshot is dropped, and steps are plain Module's until the
-        next one.
+        next one. With ``initializer=None`` it does not change, as in `set_params`.
         """
         initializes = force_init or not self.params_initialized
         super().init_params(initializer, arg_params, aux_params, allow_missing, force_init,
                             allow_extra)
-        if initializes and not self._keeps_snapshot:
+        if initializes and initializer is None:  # as set_params calls it
+            self._forget_training()
+        elif initializes:
             self._waiting.pop('svrg', None)
             self._snapshot.num_taken = 0
             if self._snapshot.is_active:
@@ -370,12 +371,12 @@ class SVRGModule(Module):
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
         """Set the parameters. The snapshot does not change."""
-        self._keeps_snapshot = True  # where Module calls init_params
-        try:
-            super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
-        finally:
-            self._keeps_snapshot = False
-        self._svrg.training.forget(TrainedModule(self))
+        super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
+        self._forget_training()
+
+    def _forget_training(self):
+        default = self._default_bucket
+        default._svrg.training.forget(TrainedModule(default))
 
     # Optimizer
 
