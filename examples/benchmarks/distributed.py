@@ -5,11 +5,6 @@ dist_async, in clusters on this machine. The workers share the rows, so the pass
 of a snapshot becomes shorter with more workers, as long as there are idle cores.
 Each figure is the median of several runs. The bytes are those that cross the
 loopback device in both directions, divided by the number of workers.
-
-With --link MEGABITS each process has a host of its own, which is a network
-namespace (Linux, root, iproute2, sshd, mpirun), and a link of that speed. The
-table then also has the time that the link alone should take, by the model in
-docs/performance.md.
 """
 
 import argparse
@@ -19,9 +14,7 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import time
-from contextlib import nullcontext
 from pathlib import Path
 
 import common
@@ -30,10 +23,9 @@ import numpy as np
 
 from svrg_optimization import SVRGModule
 
-# The namespaces are those of the tests.
+# Jobs begin as those of the tests do.
 sys.path.append(str(Path(__file__).resolve().parents[2] / 'tests' / 'support'))
 import mpi  # noqa: E402
-import network  # noqa: E402
 
 COUNTERS = Path('/proc/net/dev')
 
@@ -42,9 +34,7 @@ def bytes_of_worker(workers):
     """Return the bytes that one worker has sent and received so far (Linux)."""
     numbers = {name.strip(): counts.split() for name, found, counts in (
         line.partition(':') for line in COUNTERS.read_text().splitlines()) if found}
-    if os.environ['DMLC_PS_ROOT_URI'].startswith('127.'):  # what is sent is received
-        return int(numbers['lo'][0]) / workers
-    return int(numbers['eth0'][0]) + int(numbers['eth0'][8])
+    return int(numbers['lo'][0]) / workers  # what is sent is received
 
 
 def perceptron(hidden):
@@ -113,8 +103,8 @@ def work(args):
             'step_ms': 1e3 * step_seconds, 'step_bytes': step_bytes}))
 
 
-def run_cluster(kind, workers, servers, args, hosts):
-    """Measure in a cluster, on hosts of their own if there are any; return what rank 0 found."""
+def run_cluster(kind, workers, servers, args):
+    """Measure in a cluster; return what rank 0 found."""
     measured = [__file__, '--kind', kind]
     for name in ('rows', 'batch_size', 'hidden', 'times'):
         measured += ['--' + name.replace('_', '-'), str(getattr(args, name))]
@@ -123,17 +113,6 @@ def run_cluster(kind, workers, servers, args, hosts):
                          servers=servers)
     environment = {'PYTHONPATH': '', **os.environ, **mpi.AS_ROOT, 'OMP_NUM_THREADS': '1',
                    'MXNET_SUBGRAPH_VERBOSE': '0'}
-    if hosts is not None:
-        file = hosts.ssh_config.with_name('hosts.txt')
-        # The scheduler is on a host of its own, the first one.
-        file.write_text('\n'.join(hosts.hosts[:processes]))
-        # Each server has the same share of the weights.
-        environment['MXNET_KVSTORE_BIGARRAY_BOUND'] = '1000'
-        command = hosts.command('hub', *mpi.mpirun(
-            processes, measured, '--hostfile', str(file), '--map-by', 'node',
-            '-x', 'MXNET_KVSTORE_BIGARRAY_BOUND', '-x', 'MXNET_SUBGRAPH_VERBOSE',
-            '--prtemca', 'plm_ssh_agent', 'ssh -F %s' % hosts.ssh_config,
-            servers=servers, role=['--root', network.HOST_ADDRESS % 1]))
     finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False,
                               env=environment)
     found = re.search(r'^\[.*\](?:<stdout>:)? (\{.*\})$', finished.stdout, re.MULTILINE)
@@ -142,19 +121,13 @@ def run_cluster(kind, workers, servers, args, hosts):
     return json.loads(found.group(1))
 
 
-def row_of(found, servers, megabits):
-    """Return the cells of a cluster's row, with the times that the link takes if it has a speed."""
+def row_of(found, servers):
+    """Return the cells of a cluster's row."""
     weights = 4 * found['parameters']
-    row = [found['kind'], '%d' % found['workers'], '%d' % servers]
-    for what, passes in (('snapshot', 3), ('step', 2)):
-        row.append('%.*f' % (0 if what == 'snapshot' or megabits else 1, found[what + '_ms']))
-        if megabits:
-            busiest = weights * max(1, found['workers'] / servers)
-            row.append('%.0f' % (1e3 * passes * busiest / (megabits * 1e6 / 8)))
-        row.append('%.2f' % (found[what + '_bytes'] / weights))
-        if what == 'snapshot':
-            row.append('%d' % found['barriers'])
-    return row
+    return [found['kind'], '%d' % found['workers'], '%d' % servers,
+            '%.0f' % found['snapshot_ms'], '%.2f' % (found['snapshot_bytes'] / weights),
+            '%d' % found['barriers'],
+            '%.1f' % found['step_ms'], '%.2f' % (found['step_bytes'] / weights)]
 
 
 def main():
@@ -162,8 +135,6 @@ def main():
     parser.add_argument('--workers', type=int, nargs='+', default=[1, 2, 4])
     parser.add_argument('--servers', type=int, nargs='+', default=[1])
     parser.add_argument('--kinds', nargs='+', default=['dist_sync', 'dist_async'])
-    parser.add_argument('--link', type=float, metavar='MEGABITS',
-                        help='what the link of each host carries in a second, each way')
     parser.add_argument('--rows', type=int, default=12800, help='of all workers together')
     parser.add_argument('--batch-size', type=int, default=64, help='of each worker')
     parser.add_argument('--hidden', type=int, default=512)
@@ -175,24 +146,19 @@ def main():
         return
     if not COUNTERS.exists():
         sys.exit('The bytes are read from %s, which only Linux has.' % COUNTERS)
-    if args.link and (network.lacking() or not mpi.MPIRUN):
-        parser.error('argument --link: this machine lacks %s' % (network.lacking() or 'mpirun'))
-    rows, link = [], ['of the link, ms'] * bool(args.link)
-    with tempfile.TemporaryDirectory() as folder, (
-            network.Network(folder, 1 + max(args.workers) + max(args.servers), args.link)
-            if args.link else nullcontext()) as hosts:
-        for kind, workers, servers in itertools.product(args.kinds, args.workers, args.servers):
-            found = run_cluster(kind, workers, servers, args, hosts)
-            rows.append(row_of(found, servers, args.link))
-            print(*rows[-1], sep=' | ', flush=True)
+    rows = []
+    for kind, workers, servers in itertools.product(args.kinds, args.workers, args.servers):
+        found = run_cluster(kind, workers, servers, args)
+        rows.append(row_of(found, servers))
+        print(*rows[-1], sep=' | ', flush=True)
     common.write(args.output, 'distributed',
                  'Perceptron 784-%d-10, P = %.1f MB of weights. %d rows, shared by all workers, '
-                 'batches of %d, one thread a process%s. Times: the median of %d; bytes: the '
+                 'batches of %d, one thread a process. Times: the median of %d; bytes: the '
                  'least of a worker, in both directions.' % (
                      args.hidden, 4e-6 * found['parameters'], args.rows, args.batch_size,
-                     ', links of %g Mbit/s' % args.link if args.link else '', args.times),
-                 ['kvstore', 'workers', 'servers', 'snapshot, ms', *link, 'its bytes / P',
-                  'barriers', 'step, ms', *link, 'its bytes / P'], rows)
+                     args.times),
+                 ['kvstore', 'workers', 'servers', 'snapshot, ms', 'its bytes / P',
+                  'barriers', 'step, ms', 'its bytes / P'], rows)
 
 
 if __name__ == '__main__':

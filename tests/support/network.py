@@ -13,7 +13,7 @@ import subprocess
 import time
 from pathlib import Path
 
-NEEDED = ('ip', 'tc', 'unshare', 'ssh', 'ssh-keygen', 'sshd')
+NEEDED = ('ip', 'unshare', 'ssh', 'ssh-keygen', 'sshd')
 SECONDS = 20
 HUB_ADDRESS, HOST_ADDRESS = '10.77.0.254', '10.77.0.%d'
 _numbers = itertools.count()
@@ -52,13 +52,11 @@ class Network:
         Where keys and configurations go.
     count : int
         Number of hosts.
-    megabits : float, optional
-        What each host's link carries in a second, in each direction.
     """
 
-    def __init__(self, folder, count, megabits=None):
+    def __init__(self, folder, count):
         self.hosts = ['h%d' % (i + 1) for i in range(count)]
-        self._folder, self._megabits = Path(folder), megabits
+        self._folder = Path(folder)
         self._prefix = 'svrg-%d-%d-' % (os.getpid(), next(_numbers))
         self._servers = {}
         self._made = []
@@ -96,9 +94,6 @@ class Network:
             ip('-n', self._prefix + host, 'addr', 'add', HOST_ADDRESS % number + '/24', 'dev',
                'eth0')
             ip('-n', self._prefix + host, 'link', 'set', 'eth0', 'up')
-            for name, device in (('hub', host), (host, 'eth0')):
-                if self._megabits:
-                    self._limit(name, device)
             configuration += ['Host ' + host, '  HostName ' + HOST_ADDRESS % number]
         configuration += ['Host *', '  User root',
                           '  IdentityFile %s' % (self._folder / 'user_key'),
@@ -115,11 +110,6 @@ class Network:
         # As the page on distributed training says: TCP gives up data on their way after 13 s.
         subprocess.run(self.command(name, 'sh', '-c', 'echo 5 > /proc/sys/net/ipv4/tcp_retries2'),
                        check=True, timeout=SECONDS)
-
-    def _limit(self, name, device):
-        subprocess.run(self.command(name, find('tc'), 'qdisc', 'add', 'dev', device, 'root', 'tbf',
-                                    'rate', '%dkbit' % (1000 * self._megabits), 'burst', '64kb',
-                                    'latency', '200ms'), check=True, timeout=SECONDS)
 
     @property
     def ssh_config(self):
