@@ -8,16 +8,16 @@ EPS = 2.**-52
 
 
 class SvrgLbfgs:
-    """SVRG on the diagonal of the metric, with rollbacks, and jumps with the last ten pairs.
+    """SVRG on the diagonal of the metric, with rollbacks, and jumps with the last sixty pairs.
 
     `layer` is the name of the weight on the features, whose bias is in the metric; without one
     the metric is 1. `multipliers` are those of the rate; gradients are `scale` times the mean's.
     The decay in the metric is times gamma, and follows it when that has changed twofold. Gamma is
-    the inverse of the largest curvature of the pairs.
+    the inverse of the largest curvature of the last ten pairs.
     """
 
     def __init__(self, problem, momentum=0.7, wd=0., multipliers=(), layer='fc', batch_size=10,
-                 decayed=('weight',), fixed=(), pairs=10, scale=1., jumps=20):
+                 decayed=('weight',), fixed=(), pairs=60, scale=1., jumps=20):
         svrg = problem.svrg(batch_size, fixed)
         self.network, self.features, self.targets = svrg.network, svrg.features, svrg.targets
         self.weights = svrg.weights
@@ -143,8 +143,8 @@ class SvrgLbfgs:
             self.gamma *= 10
 
     def shortest(self):
-        """Return the inverse of the largest curvature of the pairs."""
-        return min(s @ y / (y @ self.inverse @ y) for s, y in self.pairs)
+        """Return the inverse of the largest curvature of the last ten pairs."""
+        return min(s @ y / (y @ self.inverse @ y) for s, y in self.pairs[-10:])
 
     def measure(self, rows, gamma):
         self.of_metric, self.matrix = gamma, self.metric(rows, gamma)
