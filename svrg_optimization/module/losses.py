@@ -1,7 +1,7 @@
 """Losses of the rows of a batch, from what the loss layers of a symbol get."""
 
 import json
-from functools import partial
+from functools import lru_cache, partial
 
 import mxnet as mx
 from mxnet import ndarray as nd
@@ -70,21 +70,28 @@ def _of_regression(loss, factor, attrs, scores, labels):
     return loss(scores, labels.reshape(scores.shape)), factor * _scale(attrs) / outputs
 
 
+@lru_cache(maxsize=None)
+def _log_probability(axis):
+    """Return the operation that takes scores and classes, and returns the log of each softmax."""
+    scores, classes = mx.sym.Variable('scores'), mx.sym.Variable('classes')
+    return nd.CachedOp(mx.sym.pick(mx.sym.log_softmax(scores, axis=axis), classes, axis=axis))
+
+
 def _softmax(attrs, scores, labels):
     is_spatial = is_set(attrs, 'multi_output')
     if scores.ndim > 2 and not (is_spatial or is_set(attrs, 'preserve_shape')):
         return None
     axis = 1 if is_spatial else -1
-    logs, scale = nd.log_softmax(scores, axis=axis), _scale(attrs)
+    scale, shape = _scale(attrs), scores.shape
     if labels.size == scores.size:  # probabilities
-        return labels.reshape(scores.shape) * logs, -scale
-    classes = scores.shape[axis]
-    labels = labels.reshape([size for place, size in enumerate(scores.shape)
-                             if place != axis % scores.ndim])
-    logs_of_class = nd.pick(logs, labels, axis=axis)
+        return labels.reshape(shape) * nd.log_softmax(scores, axis=axis), -scale
+    classes, of_labels = shape[axis], shape[:axis] + shape[axis:][1:]
+    if labels.shape != of_labels:
+        labels = labels.reshape(of_labels)
+    logs_of_class = _log_probability(axis)(scores, labels)
     smoothed = float(attrs.get('smooth_alpha', 0))
     if smoothed:
-        others = logs.sum(axis=axis) - logs_of_class
+        others = nd.log_softmax(scores, axis=axis).sum(axis=axis) - logs_of_class
         logs_of_class = logs_of_class * (1 - smoothed) + others * (smoothed / (classes - 1))
     normalization, counted = attrs.get('normalization', 'null'), labels.size
     if is_set(attrs, 'use_ignore'):
