@@ -155,7 +155,12 @@ class L1(Box):
     def prox(self, weight: Any, step_size: float) -> None:
         """Soft-threshold a weight in place; see `ProximalOperator.prox`."""
         threshold, library = step_size * self.strength, _library_of(weight)
-        weight -= library.maximum(library.minimum(weight, threshold), -threshold)
+        if library is nd and weight.dtype == np.float32 and isinstance(threshold, float) and (
+                SMALLEST <= threshold <= 1 / SMALLEST):
+            # The same in one call: the weight minus itself, clipped to a bound of float32.
+            nd.sgd_update(weight, weight, lr=1, clip_gradient=threshold, out=weight)
+        else:
+            weight -= library.maximum(library.minimum(weight, threshold), -threshold)
         super().prox(weight, step_size)
 
     def value(self, weight: Any) -> float:

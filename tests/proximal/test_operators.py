@@ -59,6 +59,14 @@ def test_operators_and_their_values_are_exact(operator, expected, value, columns
     np.testing.assert_allclose(weight.asnumpy(), result, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize('threshold', [0., 1e-45, 1e-37, 0.7, 1e37, 1e300])
+def test_thresholds_of_any_size_are_exact(threshold):
+    weight = mx.nd.array([-2, -0.7, 0, 1e-37, 3])
+    expected = oracle.soft_threshold(threshold)(weight.asnumpy().astype(float), 1.)
+    L1(threshold).prox(weight, 1.)
+    np.testing.assert_array_equal(weight.asnumpy(), expected.astype('float32'))
+
+
 def test_operators_work_after_an_error_of_the_range():
     for operator, *_ in OPERATORS:
         for method, *others in ('value',), ('prox', 0.4):
