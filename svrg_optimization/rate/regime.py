@@ -39,7 +39,7 @@ class Move(NamedTuple):
         whole = metric.whiten(now.weights - before.weights)
         slopes = [metric.pull(each.gradient) for each in (before, now)]
         move = metric.seen_by_loss(whole)
-        change = metric.seen_by_loss(metric.pull(now.gradient - before.gradient))
+        change = metric.seen_by_loss(slopes[1] - slopes[0])
         return cls(move, change, *workers.allreduce_max([
             float(move @ move), float(move @ change), float(change @ change),
             *(float(whole @ slope) for slope in slopes), float(np.linalg.norm(slopes[0]))]))
