@@ -149,9 +149,11 @@ def words(svrg, trained, reason):
     if reason == 'epochs used up' and tol is None and trained.rule is None:
         return 'all epochs are trained'  # nobody has asked for convergence
     noise = ', '.join(svrg.reference.noise_sources())
-    dtype = trained.mean_gradient().dtype(svrg.reference.weights())
+    mean_gradient = trained.mean_gradient()
+    dtype = mean_gradient.dtype(svrg.reference.weights())
     flat = ('the loss hardly changes along %s, as where classes are separable or a column has one '
-            'value: without weight decay there may be no optimum' % training.flat)
+            'value' % training.flat)
+    is_free = training.flat and mean_gradient.is_smooth and not mean_gradient.decays[training.flat]
     advice = ((reason == 'not finite', 'a smaller learning rate is needed' if training.epochs
                else 'look at the data and the initial weights'),
               (training.rows_differ, 'passes had different numbers of rows, so that each has '
@@ -163,7 +165,7 @@ def words(svrg, trained, reason):
               (training.has_risen(found), 'it went up, a smaller learning rate is needed'),
               (found and found.norm == 0, 'the gradient is 0, as at the optimum of a hinge loss or '
                                           'where it is rounded to 0'),
-              (training.flat and not trained.mean_gradient().decays[training.flat], flat),
+              (is_free, flat + ': without weight decay there may be no optimum'),
               (training.is_hidden, 'rounding of %s hides how far the optimum is' % dtype),
               (training.flat, flat),
               (found and found.distance is None, 'distances are known for linear models only'),

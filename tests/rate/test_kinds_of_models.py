@@ -198,6 +198,15 @@ def test_l1_has_an_optimum_where_classes_are_separable(front_end):
 
 
 @both
+@pytest.mark.filterwarnings('ignore:training did not converge')
+def test_without_an_end_l1_is_not_told_of_weight_decay(front_end):
+    rows = np.random.RandomState(0).normal(size=(30, 50))
+    found = front_end(Problem('logistic', rows, (rows[:, 0] > 0) * 1., batch=10), 6, 1e-9,
+                      proximal=L1(1e-3)).by.result
+    assert not found.has_converged and 'decay' not in str(found)
+
+
+@both
 @pytest.mark.parametrize('loss', ['absolute', 'quantile'])
 @pytest.mark.filterwarnings('ignore:training did not converge')
 def test_a_loss_with_a_kink_ends_in_words(losses, front_end, loss):
