@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+from ..core.arrays import precision_of
+
 _SLACK = 0.1  # relative: what gradients of a convex objective may miss of its change
 
 
@@ -39,6 +41,7 @@ def change(before, now, move, rounding, warn_once=None):
     | no gradient | inf |
     | a difference that is more than rounding | the difference |
     | other ones | :math:`(g + g')^T s / 2`, with the move s and the gradients before and after it |
+    | one that rounding of the operators' values hides | 0 |
 
     `rounding` is that of the objective. The difference of a convex objective lies between
     :math:`g^T s` and :math:`g'^T s`. If `warn_once` is given and it does not, it is not used.
@@ -55,4 +58,6 @@ def change(before, now, move, rounding, warn_once=None):
                   'is told by the slopes along it')
     elif abs(difference + penalty) > rounding:
         return difference + penalty
-    return sum(slopes) / 2 + penalty
+    by_slopes, hidden = sum(slopes) / 2 + penalty, precision_of(float) * (
+        abs(before.penalty) + abs(now.penalty))
+    return by_slopes if abs(by_slopes) > hidden else 0.

@@ -305,7 +305,7 @@ class SnapshotRule(LRScheduler):
             else -math.inf if np.isfinite(now.gradient).all() else math.inf,
             former is not None and former.rows != now.rows])
         is_undone = bool(former is not None and trained.rule is self and (steps or has_jumped)
-                         and (changed > 0 or has_jumped and not changed))
+                         and (changed > 0 or has_jumped and not changed and not former.penalty))
         if not has_jumped:
             self.is_stuck = bool(steps and not move.length)
         if is_undone:

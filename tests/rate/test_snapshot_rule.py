@@ -98,11 +98,15 @@ def test_after_an_interrupt_all_is_measured_anew(monkeypatch, place):
     assert_close(taken.weights(), at, 0)
 
 
-@pytest.mark.parametrize('changed, is_undone', [(0., True), (1e-3, True), (-1e-3, False)])
-def test_a_jump_that_does_not_lower_the_objective_is_undone(monkeypatch, changed, is_undone):
+@pytest.mark.parametrize('proximal, changed, is_undone', [
+    ({}, 0., True), ({'fc_weight': L1(0.05)}, 0., False),  # a penalty may hide what has changed
+    ({'fc_weight': L1(0.05)}, 1e-3, True), ({'fc_weight': L1(0.05)}, -1e-3, False)])
+def test_a_jump_that_does_not_lower_the_objective_is_undone(monkeypatch, proximal, changed,
+                                                            is_undone):
     with monkeypatch.context() as patched:
-        patched.setattr(composite.Composite, 'most_jumps', 0)
-        taken = Taken(proximal={'fc_weight': L1(0.05)})
+        for regime in composite.Composite, smooth.Smooth:
+            patched.setattr(regime, 'most_jumps', 0)
+        taken = Taken(**({'proximal': proximal} if proximal else {}))
     taken.rule.regime.jumps = 20
     taken.step(4)
     before, asked = taken.weights(), []
