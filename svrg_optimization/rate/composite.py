@@ -32,6 +32,7 @@ class Composite(Regime):
     """
 
     most_jumps = 20
+    most_pairs = 10  # older ones are of weights that have become 0 since, or are no longer
 
     def _measure_in(self, metric):
         super()._measure_in(metric)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.arrays import precision_of
-from .secant_pairs import SecantPairs
+from .secant_pairs import PAIRS, SecantPairs
 
 UNKNOWN = 0.1  # gamma where nothing can be measured
 FAR = 10.  # by which gamma grows along a move without curvature, and shrinks after one whose
@@ -75,11 +75,11 @@ class Regime:
         Most jumps at a snapshot.
     """
 
-    most_jumps, has_pairs, has_noise, is_whole = 0, True, False, False
+    most_jumps, most_pairs, has_pairs, has_noise, is_whole = 0, PAIRS, True, False, False
 
     def __init__(self, metric, dtype, proximal=()):
         self.dtype, self.proximal, self.slowdown = dtype, dict(proximal), 1.
-        self.pairs = SecantPairs(metric.size if self.has_pairs else 0)
+        self.pairs = SecantPairs(metric.size if self.has_pairs else 0, self.most_pairs)
         self.jumps = self.most_jumps if self.pairs.room else 0
         self._measure_in(metric)
 
@@ -111,7 +111,7 @@ class Regime:
 
     def forget_pairs(self):
         """Forget gamma and the pairs."""
-        self.pairs = SecantPairs(self.pairs.moves.shape[1])
+        self.pairs = SecantPairs(self.pairs.moves.shape[1], self.most_pairs)
 
     def follow(self, decays):
         """Let the decays in the metric be times the gamma of now."""

@@ -2,15 +2,15 @@ r"""Secant pairs: the last moves between snapshots, with the changes of the grad
 
 import numpy as np
 
-_PAIRS, _BYTES = 60, 1 << 27  # a larger model keeps fewer
+PAIRS, _BYTES = 60, 1 << 27  # a larger model keeps fewer
 _LATEST = 10  # pairs whose curvature bounds gamma: older ones are of other weights
 
 
-def room_for(size):
-    """Return how many pairs of so many float64 numbers are kept."""
+def room_for(size, most=PAIRS):
+    """Return how many pairs of so many float64 numbers are kept, `most` at most."""
     if not size:
         return 0
-    return min(_PAIRS, max(size, _LATEST), _BYTES // (2 * size * np.dtype(float).itemsize))
+    return min(most, max(size, _LATEST), _BYTES // (2 * size * np.dtype(float).itemsize))
 
 
 class SecantPairs:
@@ -24,6 +24,8 @@ class SecantPairs:
     ----------
     size : int
         How many numbers a move has.
+    most : int
+        How many pairs are kept at most.
 
     Attributes
     ----------
@@ -41,8 +43,8 @@ class SecantPairs:
        and Their Use in Limited Memory Methods", Mathematical Programming 63, 1994.
     """
 
-    def __init__(self, size):
-        self.room, self.gamma = room_for(size), None
+    def __init__(self, size, most=PAIRS):
+        self.room, self.gamma = room_for(size, most), None
         self.moves = self.changes = np.zeros((0, size))
 
     def __len__(self):
