@@ -320,6 +320,7 @@ class SVRGModule(Module):
                 waiting = self._waiting.get('svrg')
                 if waiting:
                     with told_as_damage(waiting.file_name):
+                        svrg.check_state(waiting)
                         svrg.load_state(waiting)
                 self._waiting.pop('svrg', None)  # only now: a Ctrl-C would have lost it
                 svrg.drop_snapshot_without(executor_group.gradients(self))

@@ -163,8 +163,7 @@ class SVRG:
         check_like(state.file_name, 'svrg', state, {**expected, 'training': state['training']})
 
     def load_state(self, state):
-        """Go on with what `state` has returned."""
-        self.check_state(state)
+        """Go on with what `state` has returned, and `check_state` has passed."""
         full_gradient = None
         if state['full_gradient']:
             full_gradient = FullGradient(self.reference.new_sum())

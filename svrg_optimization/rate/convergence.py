@@ -102,6 +102,7 @@ def _found(svrg, trained, rule, a_pass, workers):
                             svrg.snapshot.num_taken)
 
         def bound_of(check):
+            """Let the rule have the smallest curvature of a check, and return the bound with it."""
             rule.smallest = min(max(check.smallest, precision_of(dtype)), 1.)
             return workers.allreduce_max([rule.bound()])[0] if check.smallest > 0 else math.inf
 

@@ -304,6 +304,7 @@ class SnapshotRule(LRScheduler):
                     sample.train_data) and svrg.warn_once) if move.length and not regime.has_noise
             else -math.inf if np.isfinite(now.gradient).all() else math.inf,
             former is not None and former.rows != now.rows])
+        # A jump without a change ends there, but where a penalty may hide the change.
         is_undone = bool(former is not None and trained.rule is self and (steps or has_jumped)
                          and (changed > 0 or has_jumped and not changed and not former.penalty))
         if not has_jumped:
