@@ -15,6 +15,7 @@ def main():
         for batch_size, style in zip(SIZES, ('-', *STYLES)):
             one.plot(*train(problem, rate, args.passes, 2, batch_size), color=color,
                      linestyle=style, linewidth=1.8, label='batches of %d' % batch_size)
+        one.set_xlim(0, args.passes)
         one.legend()
     save(figure, args.output)
 
