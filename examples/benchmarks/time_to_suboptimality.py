@@ -5,9 +5,9 @@ those of `PROBLEMS`, or one on a LIBSVM file. The methods are svrg_lbfgs; SVRG,
 mxnet.contrib's SVRG and Module with SGD at the best constant rate of a grid; Module with
 SGD at the best decaying rate; and solvers of scikit-learn and of Cyanure, which begin anew
 for each number of iterations. Raw columns they get through a StandardScaler, as their users
-do, and its time counts. A grid grows until its best rate is not at its edge. SciPy's L-BFGS
-finds the optimum in float64. The clock of a method stops while its loss is computed. All
-run in interleaved rounds.
+do, and its time counts. svrg_lbfgs begins anew for each `tol`. A grid grows until its best rate
+is not at its edge. SciPy's L-BFGS finds the optimum in float64. The clock of a method stops while
+its loss is computed. All run in interleaved rounds.
 """
 
 import contextlib
@@ -30,12 +30,13 @@ from svrg_optimization import SVRGModule
 LEVELS = (1e-2, 1e-4, 1e-6)
 LEAST = LEVELS[-1] / 2
 ITERATIONS = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64, 85, 113, 150, 200, 400)
+TOLS = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4, 3e-5, 1e-5)
 SOLVERS = {'scikit-learn saga': 'saga', 'scikit-learn lbfgs': 'lbfgs',
            'scikit-learn newton-cg': 'newton-cg',
            'scikit-learn newton-cholesky': 'newton-cholesky', 'Cyanure': None}
-WITHOUT_RATE = ('SVRG, svrg_lbfgs',)
+OURS = 'SVRG, svrg_lbfgs'
 OF_GRID = ('SVRG', 'contrib SVRG', 'Module, constant rate', 'Module, decaying rate')
-METHODS = (*WITHOUT_RATE, *OF_GRID, *SOLVERS)
+METHODS = (OURS, *OF_GRID, *SOLVERS)
 
 
 class Problem:
@@ -126,7 +127,7 @@ def train(problem, method, rate, args):
         The time, the number and the suboptimality after each epoch.
     """
     symbol, _ = common.softmax(problem.features.shape[1], problem.classes)
-    optimizer, params = 'sgd', {'wd': problem.l2, **({'learning_rate': rate} if rate else {})}
+    params = {'wd': problem.l2, 'learning_rate': rate}
     if method.startswith('Module'):
         module = mx.mod.Module(symbol)
         if 'decaying' in method:
@@ -136,12 +137,7 @@ def train(problem, method, rate, args):
         module = ContribModule(symbol, update_freq=2)
     else:
         module = SVRGModule(symbol, update_freq=2)
-        if 'svrg_lbfgs' in method:
-            optimizer = 'svrg_lbfgs'
-    np.random.seed(0)
-    mx.random.seed(0)
-    train_data = mx.io.NDArrayIter(problem.features, problem.labels, problem.batch_size,
-                                   shuffle=True)
+    train_data = iterator_of(problem)
     curve, clock, tic = [], 0, time.perf_counter()
 
     def record(epoch, _, weights, __):
@@ -157,8 +153,27 @@ def train(problem, method, rate, args):
 
     with contextlib.suppress(StopIteration):
         module.fit(train_data, eval_metric=[], num_epoch=1000, initializer=mx.init.Zero(),
-                   epoch_end_callback=record, optimizer=optimizer, optimizer_params=params)
+                   epoch_end_callback=record, optimizer_params=params)
     return curve
+
+
+def train_to(problem, tol):
+    """Train with svrg_lbfgs; return the time, the weights and the biases."""
+    symbol, _ = common.softmax(problem.features.shape[1], problem.classes)
+    module, train_data = SVRGModule(symbol, update_freq=2, tol=tol), iterator_of(problem)
+    tic = time.perf_counter()
+    module.fit(train_data, eval_metric=[], num_epoch=100, initializer=mx.init.Zero(),
+               optimizer='svrg_lbfgs', optimizer_params={'wd': problem.l2})
+    weights, _ = module.get_params()
+    clock = time.perf_counter() - tic
+    return clock, weights['fc_weight'].asnumpy(), weights['fc_bias'].asnumpy()
+
+
+def iterator_of(problem):
+    """Return the rows, shuffled alike for all."""
+    np.random.seed(0)
+    mx.random.seed(0)
+    return mx.io.NDArrayIter(problem.features, problem.labels, problem.batch_size, shuffle=True)
 
 
 def model_of(problem, method, iterations):
@@ -174,27 +189,34 @@ def model_of(problem, method, iterations):
                               max_iter=iterations, tol=1e-12, random_state=0)
 
 
-def solve(problem, method, counts, args):
-    """Fit a model to more and more iterations, until it is near or stalls; return a curve."""
+def solve(problem, method, iterations):
+    """Fit a model of scikit-learn or Cyanure; return the time, the weights and the biases."""
+    model, scaler = model_of(problem, method, iterations), StandardScaler()
+    tic = time.perf_counter()
+    model.fit(scaler.fit_transform(problem.features) if problem.is_raw else problem.features,
+              problem.labels)
+    clock = time.perf_counter() - tic
+    weight, bias = model.coef_, np.ravel(model.intercept_)
+    if problem.classes == 2:
+        weight, bias = np.ravel(weight), bias[0]
+        weight, bias = np.array([-weight / 2, weight / 2]), np.array([-bias / 2, bias / 2])
+    elif method == 'Cyanure':
+        weight = weight.T
+    if problem.is_raw:
+        weight = weight / scaler.scale_
+        bias = bias - weight @ scaler.mean_
+    return clock, weight, bias
+
+
+def begin_anew(problem, method, counts, args):
+    """Train to each `tol`, or number of iterations, until one is near or stalls; return a curve."""
     curve = []
-    for iterations in counts:
-        model, scaler = model_of(problem, method, iterations), StandardScaler()
-        tic = time.perf_counter()
-        model.fit(scaler.fit_transform(problem.features) if problem.is_raw else problem.features,
-                  problem.labels)
-        clock = time.perf_counter() - tic
-        weight, bias = model.coef_, np.ravel(model.intercept_)
-        if problem.classes == 2:
-            weight, bias = np.ravel(weight), bias[0]
-            weight, bias = np.array([-weight / 2, weight / 2]), np.array([-bias / 2, bias / 2])
-        elif method == 'Cyanure':
-            weight = weight.T
-        if problem.is_raw:
-            weight = weight / scaler.scale_
-            bias = bias - weight @ scaler.mean_
+    for count in counts:
+        clock, weight, bias = (train_to(problem, count) if method == OURS
+                               else solve(problem, method, count))
         found = problem.suboptimality(weight, bias)
         has_stalled = len(curve) > 4 and found > 0.9 * curve[-1][2]
-        curve.append((clock, iterations, found))
+        curve.append((clock, count, found))
         if found < LEAST or clock > args.seconds or has_stalled:
             break
     return curve
@@ -229,17 +251,19 @@ def rows_of(problem, methods, args):
     curves = {method: [] for method in methods}
     for _ in range(args.rounds):
         for method, found in curves.items():
-            if method not in SOLVERS:
-                found.append(train(problem, method, rates.get(method), args))
+            if method in rates:
+                found.append(train(problem, method, rates[method], args))
                 continue
-            counts = {reached(found[0], level)[1] for level in LEVELS} if found else ITERATIONS
-            found.append(solve(problem, method, sorted(
-                count for count in counts if count < np.inf), args))
+            needed = {reached(curve, level)[1] for curve in found[:1] for level in LEVELS}
+            found.append(begin_anew(problem, method, [
+                count for count in (TOLS if method == OURS else ITERATIONS)
+                if count in needed or not found], args))
     for method, found in curves.items():
         _, count = reached(found[0], LEVELS[-1])
         cells = common.times([[reached(curve, level)[0] for curve in found] for level in LEVELS])
-        rate = '%g' % rates[method] if method in rates else 'found' if 'lbfgs' in method else ''
-        yield [method, '' if method in SOLVERS else rate, count if count < np.inf else '', *cells]
+        rate = '%g' % rates[method] if method in rates else 'found' if method == OURS else ''
+        last = '' if count == np.inf else '`tol=%g`' % count if method == OURS else count
+        yield [method, rate, last, *cells]
 
 
 def main():
@@ -264,12 +288,12 @@ def main():
             rows.append(row)
             print(*row, sep=' | ', flush=True)
         setting = ('%s, λ = %g. Batches of %d, update_freq=2. Seconds: the median of %d runs, and '
-                   'the range of the last level. A run ends with the first epoch, or number of '
-                   'iterations, after %g s.%s' % (
+                   'the range of the last level. A run ends with the first epoch, `tol` or '
+                   'number of iterations after %g s.%s' % (
                        name, problem.l2, problem.batch_size, args.rounds, args.seconds,
                        ' The solvers get scaled columns.' if problem.is_raw else ''))
         common.write(args.output, 'time_to_suboptimality', setting,
-                     ['method', 'rate', 'epochs or iterations to %g' % LEVELS[-1],
+                     ['method', 'rate', 'epochs, iterations or `tol` to %g' % LEVELS[-1],
                       *('s to %g' % level for level in LEVELS), 'lowest', 'highest'], rows,
                      new=name == next(iter(problems)))
 
