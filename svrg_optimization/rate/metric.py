@@ -73,7 +73,7 @@ class InputMoments:
             is_sparse = getattr(inputs, 'stype', '') == 'csr' and columns > COLUMNS
             if not is_sparse:
                 rows = inputs if isinstance(inputs, np.ndarray) else inputs.asnumpy()
-                rows = rows.reshape(-1, columns).astype('float64')
+                rows = rows.reshape(-1, columns)
             weights = np.ones(inputs.shape[0] if is_sparse else len(rows))
             for factor in factors:
                 if factor.size == len(weights):
@@ -85,14 +85,17 @@ class InputMoments:
                     inputs.indices.asnumpy(), np.repeat(weights, np.diff(
                         inputs.indptr.asnumpy())) * values * values, columns)
             else:
-                rows, weights = rows[weights > 0], weights[weights > 0]
+                if factors:
+                    rows, weights = rows[weights > 0], weights[weights > 0]
                 if not sums[0]:
-                    origin = rows.mean(axis=0) if len(rows) else np.zeros(columns)
-                rows -= origin
-                roots = np.sqrt(weights)
-                rows *= roots[:, None]
+                    origin = (rows.mean(axis=0, dtype='float64') if len(rows)
+                              else np.zeros(columns))
+                rows = np.subtract(rows, origin, dtype='float64')
+                total = weights @ rows
+                if factors:
+                    rows *= np.sqrt(weights)[:, None]
                 # NumPy computes one half of a matrix times its own transpose.
-                found = weights.sum(), roots @ rows, (
+                found = weights.sum(), total, (
                     rows.T @ rows if columns <= COLUMNS else np.square(rows).sum(axis=0))
             self._sums[layer] = (origin, *map(sum, zip(sums, found)))
 
