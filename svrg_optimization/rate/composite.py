@@ -7,12 +7,9 @@ import numpy as np
 
 from ..core.arrays import precision_of
 from ..proximal import GroupLasso, is_ours
+from .constants import EXACT, ITERATIONS, JUMPS, LATEST, POWER, ROUGHLY
 from .metric import Metric
 from .regime import UNKNOWN, Regime
-
-_RATE = 10.  # over the batches of a pass; 1 at most
-_ITERATIONS, _EXACT = 1000, 1e-4  # of FISTA, and its last proximal step beside its first
-_POWER = 30  # iterations that find the largest curvature
 
 
 class Composite(Regime):
@@ -31,8 +28,8 @@ class Composite(Regime):
        Inverse Problems", SIAM Journal on Imaging Sciences 2(1), 2009.
     """
 
-    most_jumps = 20
-    most_pairs = 10  # older ones are of weights that have become 0 since, or are no longer
+    most_jumps = JUMPS
+    most_pairs = LATEST  # older ones are of weights that have become 0 since, or are no longer
 
     def _measure_in(self, metric):
         super()._measure_in(metric)
@@ -40,7 +37,7 @@ class Composite(Regime):
 
     def rate(self, momentum, steps, batches):
         """Return the rate without a slowdown."""
-        return (self.pairs.gamma or UNKNOWN) * min(1., _RATE / batches)
+        return (self.pairs.gamma or UNKNOWN) * min(1., ROUGHLY / batches)
 
     def step_size(self, name, rate, like):
         """Return a rate divided by D; without D the rate."""
@@ -69,13 +66,13 @@ class Composite(Regime):
         diagonal = self._diagonal(about)
         root = np.sqrt(diagonal)
         trial = np.random.RandomState(0).normal(size=metric.size)
-        for _ in range(_POWER):
+        for _ in range(POWER):
             trial = about.unpull(inverse_times(about.whiten(
                 trial / np.linalg.norm(trial * root)))) / diagonal
         step = 1 / (1.1 * np.linalg.norm(trial * root) * diagonal)
         at = ahead = about.push(begin)
         momentum, residuals = 1., []
-        for _ in range(_ITERATIONS):
+        for _ in range(ITERATIONS):
             gradient = about.unpull(slope + inverse_times(about.whiten(ahead) - begin))
             before, former = ahead, at
             at = self._proximal_step(about, ahead - step * gradient, step)
@@ -85,7 +82,7 @@ class Composite(Regime):
             after = (1 + math.sqrt(1 + 4 * momentum ** 2)) / 2
             ahead, momentum = at + (momentum - 1) / after * moved, after
             residuals.append(np.linalg.norm((before - at) * root))
-            if residuals[-1] <= max(_EXACT * residuals[0], precision_of(float) * np.linalg.norm(
+            if residuals[-1] <= max(EXACT * residuals[0], precision_of(float) * np.linalg.norm(
                     at * root)):
                 break
         joined = metric.arrays(metric.push(about.whiten(at)))

@@ -31,12 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.arrays import precision_of
-
-_PRODUCTS = 6  # passes of a check at most
-_SHARP = 3  # by which few products with a random vector may miss the smallest value
-_CHANCE = 0.05  # of the part that a direction has of a random vector
-_STEEPEST = 10  # times the curvature of the model: a change of the gradient that is no curvature
-_SYMMETRIC = 0.1  # relative: a difference of products that are no symmetric matrix's
+from .constants import CHANCE, PRODUCTS, ROUGHLY, SHARP
 
 
 class Curvature(NamedTuple):
@@ -108,15 +103,15 @@ def flattest(product, precision, pairs, sees, size, workers, seed=0):
         parts = vectors.T @ root @ of_model[:, 0]  # of the random vector
         moves, changes = (vectors.T @ root @ all_of for all_of in (rows, products))
         smallest, largest, asymmetry = values[0], abs(values).max(), abs(matrix - matrix.T).max()
-        seen = largest if smallest > 0 else max(-smallest, precision * largest / _SYMMETRIC)
+        seen = largest if smallest > 0 else max(-smallest, ROUGHLY * precision * largest)
         vector = sees(pairs.times(changes[0]) - smallest * moves[0])
         vector = vector - rows.T @ np.linalg.solve(of_model, rows @ inverse_times(vector))
         residual = math.sqrt(max(vector @ inverse_times(vector), 0.))
         flatter, amplifies, is_other, goes_on = workers.allreduce_max([
-            -max(smallest - residual, smallest / _SHARP),
+            -max(smallest - residual, smallest / SHARP),
             np.linalg.norm(parts / values) / np.linalg.norm(parts) if smallest > 0 else math.inf,
-            not (largest <= _STEEPEST and asymmetry <= _SYMMETRIC * seen),
-            residual > max(_CHANCE * abs(smallest) / math.sqrt(free), precision * largest)])
-        if is_other or not goes_on or len(rows) == min(_PRODUCTS, free):
+            not (largest <= ROUGHLY and asymmetry <= seen / ROUGHLY),
+            residual > max(CHANCE * abs(smallest) / math.sqrt(free), precision * largest)])
+        if is_other or not goes_on or len(rows) == min(PRODUCTS, free):
             return Curvature(
                 max(-flatter, 0.), amplifies, not is_other, not goes_on, moves, changes)

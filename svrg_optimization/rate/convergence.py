@@ -23,12 +23,9 @@ import numpy as np
 from ..core.arrays import precision_of
 from ..data.iterators import leaves_out_other_rows
 from .confirmation import flattest
+from .constants import ROUGHLY, SLIGHT
 from .probe import near_snapshot
 from .result import REASONS, Result
-
-_USELESS = 0.001  # relative to the outputs: rounding that is no floor
-_SURE = 10  # times tol: what the bound may be where the distance is within it
-_FLAT = 10  # times what rounding of gradients moves the outputs by: more is no floor
 
 
 def take(svrg, trained, a_pass, workers):
@@ -68,7 +65,7 @@ def _found(svrg, trained, rule, a_pass, workers):
         return math.inf, None
     size, dtype = metric.spread(rule.point.weights), rule.regime.dtype
     outputs = max(metric.spread(rule.point.weights, about_zero=True), rule.gamma * rule.of_batch)
-    rounding = metric.rounding(rule.point.weights, dtype) * (_FLAT if rule.is_stuck else 1)
+    rounding = metric.rounding(rule.point.weights, dtype) * (ROUGHLY if rule.is_stuck else 1)
     near = (svrg.settings.tol or 0.) * size
 
     def ways():
@@ -76,8 +73,8 @@ def _found(svrg, trained, rule, a_pass, workers):
         noise, noise_at_most = rule.noise()
         noise_at_most *= max(1., rule.amplifies)
         way, = workers.allreduce_max([float(np.linalg.norm(rule.way))])
-        floor = rounding + _FLAT * noise
-        enough = max(near, 0. if floor >= _USELESS * outputs else floor)
+        floor = rounding + ROUGHLY * noise
+        enough = max(near, 0. if floor >= SLIGHT * outputs else floor)
         return way, noise_at_most, enough, (
             way <= max(enough, floor) and max(way, noise_at_most) > enough)
 
@@ -88,7 +85,7 @@ def _found(svrg, trained, rule, a_pass, workers):
         left = way / rule.smallest
         return (left / size if size else math.inf if way else 0.), None
     # So long that the rounding of weights and the change of the curvature weigh alike.
-    scale = max(size, rule.gamma * rule.of_batch, rounding / _USELESS ** 2) or 1.
+    scale = max(size, rule.gamma * rule.of_batch, rounding / SLIGHT ** 2) or 1.
     precision = math.sqrt(max(precision_of(dtype), rounding / scale))
     length = precision * scale
     with near_snapshot(svrg, trained, workers, metric) as point_at:
@@ -117,12 +114,12 @@ def _found(svrg, trained, rule, a_pass, workers):
             decays = trained.mean_gradient().decays
             decayed = [name for name in metric.shapes if decays[name]]
             if decayed and not is_sharp and (max(bound, noise) <= enough
-                                             or max(way, bound / _SURE, noise) <= near):
+                                             or max(way, bound / ROUGHLY, noise) <= near):
                 undecayed = curvature(lambda vector: metric.without(rule.sees(vector), decayed))
                 is_sharp = undecayed.is_sharp and undecayed.is_resolved
                 check = min(check, undecayed, key=lambda each: each.smallest)
                 bound = bound_of(check)
-            left = max(way, bound / (_SURE if is_sharp else 1), noise)
+            left = max(way, bound / (ROUGHLY if is_sharp else 1), noise)
         fails = max(bound, noise) > enough and left > near
         training.is_other_function = fails and rule.is_other(
             point_at(None, a_pass.again()), workers)

@@ -4,8 +4,6 @@ import math
 
 from .regime import UNKNOWN, Regime
 
-_FASTER = 1.1  # by which gamma grows at most, as each batch has another curvature
-
 
 class Random(Regime):
     r"""Steps with the rate :math:`\eta = \gamma (1 - \beta)`, in a metric if all layers have one.
@@ -15,13 +13,6 @@ class Random(Regime):
     """
 
     has_pairs, has_noise = False, True
-
-    def learn(self, move, *told):
-        """Learn from a Move as all regimes do; each batch has another curvature."""
-        former = self.pairs.gamma
-        super().learn(move, *told)
-        if self.has_noise and former:
-            self.pairs.gamma = min(self.pairs.gamma, _FASTER * former)
 
     def rate(self, momentum, steps, batches):
         """Return the rate without a slowdown."""

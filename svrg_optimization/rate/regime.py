@@ -6,11 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.arrays import precision_of
-from .secant_pairs import PAIRS, SecantPairs
+from .constants import PAIRS, ROUGHLY
+from .secant_pairs import SecantPairs
 
-UNKNOWN = 0.1  # gamma where nothing can be measured
-FAR = 10.  # by which gamma grows along a move without curvature, and shrinks after one whose
-# objective rose by as many times what its slope had promised
+UNKNOWN = 1.  # gamma where nothing can be measured: a curvature of 1, as that of squares
 _STATE = {  # what a file has of each part
     'regime': ('dtype', 'has_noise', 'is_whole', 'jumps', 'slowdown'),
     'pairs': ('gamma', 'moves', 'changes')}
@@ -101,13 +100,13 @@ class Regime:
 
     def lengthen(self):
         """Let ways be longer after a move along which only the objective has fallen."""
-        self.pairs.gamma = FAR * (self.pairs.gamma or UNKNOWN)
+        self.pairs.gamma = ROUGHLY * (self.pairs.gamma or UNKNOWN)
 
     def shorten(self):
         """Let ways be shorter after one that went much too far, from which nothing is learned."""
         gamma = self.pairs.gamma or UNKNOWN
         self.forget_pairs()
-        self.pairs.gamma = gamma / FAR
+        self.pairs.gamma = gamma / ROUGHLY
 
     def forget_pairs(self):
         """Forget gamma and the pairs."""

@@ -5,8 +5,7 @@ import math
 import numpy as np
 
 from ..core.arrays import precision_of
-
-_SLACK = 0.1  # relative: what gradients of a convex objective may miss of its change
+from .constants import ROUGHLY
 
 
 class PreviousSnapshot:
@@ -50,7 +49,7 @@ def change(before, now, move, rounding, warn_once=None):
         return math.inf
     penalty, slopes = now.penalty - before.penalty, (move.before, move.after)
     difference = now.objective - before.objective
-    slack = rounding + _SLACK * max(map(abs, slopes))
+    slack = rounding + max(map(abs, slopes)) / ROUGHLY
     if warn_once and math.isfinite(difference) and not (
             min(slopes) - slack <= difference <= max(slopes) + slack):
         warn_once('the loss is not the function whose gradient is computed, as with BlockGrad or '

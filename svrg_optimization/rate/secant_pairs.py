@@ -2,15 +2,14 @@ r"""Secant pairs: the last moves between snapshots, with the changes of the grad
 
 import numpy as np
 
-PAIRS, _BYTES = 60, 1 << 27  # a larger model keeps fewer
-_LATEST = 10  # pairs whose curvature bounds gamma: older ones are of other weights
+from .constants import BYTES, LATEST, PAIRS
 
 
 def room_for(size, most=PAIRS):
     """Return how many pairs of so many float64 numbers are kept, `most` at most."""
     if not size:
         return 0
-    return min(most, max(size, _LATEST), _BYTES // (2 * size * np.dtype(float).itemsize))
+    return min(most, max(size, LATEST), BYTES // (2 * size * np.dtype(float).itemsize))
 
 
 class SecantPairs:
@@ -69,7 +68,7 @@ class SecantPairs:
 
     def squares(self):
         """List the curvature y'y / s'y of the latest pairs, the largest that each shows."""
-        return [float(change @ change) for change in self.changes[-_LATEST:]]
+        return [float(change @ change) for change in self.changes[-LATEST:]]
 
     def times(self, vector):
         """Return H times a vector, by the two loops of [1]_."""

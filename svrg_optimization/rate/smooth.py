@@ -2,10 +2,8 @@
 
 import math
 
+from .constants import JUMPS, TIME_CONSTANTS
 from .regime import UNKNOWN, Regime
-
-_TIME_CONSTANTS = 4  # from one snapshot to the next
-_STABLE = 1.5  # times (1 + momentum) / (1 + 2 momentum); nag is unstable from 2 on
 
 
 class Smooth(Regime):
@@ -17,21 +15,21 @@ class Smooth(Regime):
     is
 
     .. math:: \eta = \gamma \min\left(\frac{4 (1 - \beta)}{m},
-              \frac{3}{4} \frac{2 (1 + \beta)}{1 + 2 \beta} \frac{1}{b}\right),
+              \frac{1 + \beta}{1 + 2 \beta} \frac{1}{b}\right),
 
     where m is the number of steps between snapshots and b is that of batches in a pass. The first
-    bound lets m steps take four time constants. The second keeps nag stable: M over gamma is about
-    the Hessian of the mean, and that of a batch is at most b times as large, since it is one term
-    of a mean over b batches.
+    bound lets m steps take four time constants. The second is half of what keeps nag stable: M over
+    gamma is about the Hessian of the mean, and that of a batch is at most b times as large, since
+    it is one term of a mean over b batches.
     """
 
-    most_jumps = 20
+    most_jumps = JUMPS
 
     def rate(self, momentum, steps, batches):
         """Return the rate without a slowdown."""
         return (self.pairs.gamma or UNKNOWN) * min(
-            _TIME_CONSTANTS * (1 - momentum) / steps,
-            _STABLE * (1 + momentum) / (1 + 2 * momentum) / batches)
+            TIME_CONSTANTS * (1 - momentum) / steps,
+            (1 + momentum) / (1 + 2 * momentum) / batches)
 
     def way(self, point):
         """Return the way from a Point to the optimum as H has it, in the variables; its end.

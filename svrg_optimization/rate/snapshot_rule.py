@@ -9,19 +9,16 @@ from .._argument_checks import check_like
 from ..core.arrays import is_row_sparse, like, precision_of, with_dense_storage
 from ..data.iterators import leaves_out_other_rows
 from .composite import Composite
+from .constants import ROUGHLY
 from .metric import InputMoments, Metric, blocks_of
 from .preconditioner import Preconditioner
 from .probe import SampledBatch, near_snapshot, probe
 from .random import Random
-from .regime import FAR, Move
+from .regime import Move
 from .rollback import PreviousSnapshot, change, roll_back
 from .secant_pairs import room_for
 from .smooth import Smooth
 
-_FIRST = 5  # jumps, before the first steps
-# Times the precision and the largest objective so far, whose rounding may be in all later ones.
-_ROUNDING = 25
-_OTHER = 10  # times the precision of the gradient of a batch: what two passes may differ by
 _RATES = 1e-30, 1e30  # which float32 has
 _REGIMES = {regime.__name__: regime for regime in (Smooth, Composite, Random)}
 _STATE = ('rate', 'num_rollbacks', '_steps', '_is_fresh', 'smallest', 'amplifies', 'of_batch',
@@ -79,7 +76,7 @@ class SnapshotRule(LRScheduler):
         """Forget all, for another model."""
         self.rate, self.regime, self.num_rollbacks, self._steps = None, None, 0, 0
         self._preconditioners, self.of_batch, self._of_zero = {}, 0., 0.
-        self._steps_cost, self._steps_earn = _FIRST, 0.
+        self._steps_cost, self._steps_earn = 3., 0.
         self._length = 0.
         self.point = self.way = self._end = self._sample = None
         self.is_stuck = self.rows_differ = False
@@ -156,7 +153,7 @@ class SnapshotRule(LRScheduler):
         """Tell whether a Point of the same weights has another gradient, but for rounding."""
         far, = workers.allreduce_max([float(np.linalg.norm(self.metric.pull(
             point.gradient - self.point.gradient)))])
-        return far > _OTHER * precision_of(self.regime.dtype) * self.of_batch
+        return far > ROUGHLY * precision_of(self.regime.dtype) * self.of_batch
 
     def sees(self, vector):
         """Return variables without the directions that say nothing of the distance.
@@ -296,7 +293,7 @@ class SnapshotRule(LRScheduler):
                 self._largest = max(self._largest, abs(each.objective))
         move = Move() if former is None else Move.between(self.metric, former, now, workers)
         of_outputs = self.metric.rounding(now.weights, regime.dtype)
-        rounding = _ROUNDING * precision_of(regime.dtype) * self._largest + of_outputs * (
+        rounding = ROUGHLY * precision_of(regime.dtype) * self._largest + of_outputs * (
             self.of_batch + of_outputs / (regime.pairs.gamma or math.inf))
         steps, batches, changed, self.rows_differ = workers.allreduce_max([
             before.steps if former else 0, sample.read, change(
@@ -314,7 +311,7 @@ class SnapshotRule(LRScheduler):
             self.num_rollbacks += not has_jumped
         if steps:
             regime.slowdown = max(1., regime.slowdown * (2 if is_undone else 0.5))
-        if is_undone and changed > FAR * abs(move.before):
+        if is_undone and changed > ROUGHLY * abs(move.before):
             regime.shorten()
         elif move.length and not regime.has_noise:
             if self._is_seen(svrg, trained, move, workers):

@@ -6,10 +6,10 @@ from .._argument_checks import checked_number
 from ..core.arrays import is_row_sparse
 from ..core.requirements import ALL_ROWS, SNAPSHOTS, require
 from ..svrg_optimizer import _register, class_name_and_arguments
+from .constants import MOMENTUM
 from .snapshot_rule import SnapshotRule
 
 _MODULES_DEFAULT = (('learning_rate', 0.01),)  # of `fit` and `init_optimizer`: nobody has given it
-_MOMENTUM = 0.7
 
 
 @_register
@@ -30,7 +30,7 @@ class SVRG_LBFGS(mx.optimizer.NAG):  # noqa: N801 (MXNet registers the name in l
 
     lazy_update = has_operators = False
 
-    def __init__(self, momentum=_MOMENTUM, lr_scheduler=None, **others):
+    def __init__(self, momentum=MOMENTUM, lr_scheduler=None, **others):
         super().__init__(momentum=momentum, lr_scheduler=lr_scheduler or SnapshotRule(), **others)
 
     def _get_wds(self, indices):
@@ -50,7 +50,7 @@ def with_default_arguments(optimizer, optimizer_params):
     if not (isinstance(optimizer, str) and optimizer.lower() == SVRG_LBFGS.__name__.lower()):
         return optimizer_params or {}
     given = {} if optimizer_params == _MODULES_DEFAULT else dict(optimizer_params or {})
-    return {'momentum': _MOMENTUM, 'lr_scheduler': SnapshotRule(), **given}
+    return {'momentum': MOMENTUM, 'lr_scheduler': SnapshotRule(), **given}
 
 
 def rule_of(optimizer):

@@ -117,4 +117,4 @@ def test_before_gamma_is_known_there_is_no_way():
     metric = metric_at(INPUTS)
     regime = Composite(metric, 'float64', {'weight': L1(1.)})
     assert np.isnan(regime.way(point_of(*np.ones((2, metric.size))))).all()
-    assert [regime.rate(0.7, 100, batches) for batches in (5, 40)] == [0.1, 0.025]
+    assert [regime.rate(0.7, 100, batches) for batches in (5, 40)] == [1., 0.25]

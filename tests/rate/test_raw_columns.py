@@ -164,7 +164,7 @@ def test_many_columns_have_the_diagonal(monkeypatch):
 
 @pytest.mark.parametrize('room', [1 << 24, 100])
 def test_a_network_too_large_for_pairs_has_no_metric(room, monkeypatch):
-    monkeypatch.setattr(secant_pairs, '_BYTES', room)
+    monkeypatch.setattr(secant_pairs, 'BYTES', room)
     hidden = mx.sym.tanh(mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=4))
     output = mx.sym.FullyConnected(hidden, num_hidden=1, name='fc')
     module = SVRGModule(mx.sym.LogisticRegressionOutput(output, mx.sym.Variable('label')),

@@ -60,11 +60,11 @@ def test_without_pairs_a_transformation_leaves_gamma():
 
 
 def test_a_large_model_keeps_fewer_pairs(monkeypatch):
-    monkeypatch.setattr(secant_pairs, '_BYTES', 1000)
+    monkeypatch.setattr(secant_pairs, 'BYTES', 1000)
     assert [room_for(size) for size in (6, 12, 62, 63, 0)] == [10, 5, 1, 0, 0]
-    monkeypatch.setattr(secant_pairs, '_BYTES', 100000)
+    monkeypatch.setattr(secant_pairs, 'BYTES', 100000)
     assert [room_for(size) for size in (6, 12, 62, 90, 200)] == [10, 12, 60, 60, 31]
-    monkeypatch.setattr(secant_pairs, '_BYTES', 1000)
+    monkeypatch.setattr(secant_pairs, 'BYTES', 1000)
     few, none = pairs_of(14), SecantPairs(63)
     vector = RNG.normal(size=SIZE)
     np.testing.assert_allclose(few.inverse()(vector), hessian_of_bfgs(

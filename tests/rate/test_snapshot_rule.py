@@ -65,7 +65,7 @@ def test_the_rate_is_for_as_many_steps_as_there_were_before_a_snapshot():
         taken.step(steps)
         taken.snapshot()
         rates.append(taken.rule.rate * taken.rule.regime.slowdown / taken.rule.gamma)
-    stable = 1.5 * 1.7 / 2.4 / 4
+    stable = 1.7 / 2.4 / 4
     np.testing.assert_allclose(rates, [min(stable, 4 * 0.3 / steps)
                                        for steps in (8, 3, 3, 3, 2, 2)], rtol=1e-9)
     assert rates[0] < rates[1] == stable

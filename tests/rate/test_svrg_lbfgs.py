@@ -1,5 +1,7 @@
 """The optimizer 'svrg_lbfgs' by Module, against float64."""
 
+from types import SimpleNamespace
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -8,7 +10,10 @@ import oracle
 from pairs import in_pairs
 from problems import TWO_DEVICES, Problem
 from svrg_lbfgs import SvrgLbfgs
+from svrg_optimization.kvstore.workers import OverDevices
 from svrg_optimization.rate import smooth
+from svrg_optimization.rate.metric import Metric
+from svrg_optimization.rate.snapshot_rule import SnapshotRule
 
 
 @in_pairs({
@@ -41,12 +46,26 @@ def test_training_is_that_of_two_loops(monkeypatch, kind, wd, rows, momentum, ju
     problem.assert_weights(module, twin.weights, 1e-6)
 
 
-@pytest.mark.parametrize('seed', [0, 36])
-def test_jumps_go_on_as_long_as_they_pay(seed):
-    """By their passes beside those of the steps before, and by what each pass has earned."""
-    problem = Problem('perceptron', 37, dtype='float64', seed=seed)
-    module = problem.fit(problem.module(), 3, optimizer='svrg_lbfgs')
-    twin = SvrgLbfgs(problem, layer='hidden')
-    twin.fit(3, 1, oracle.batches_of(37, 10))
-    assert module._snapshot.num_taken == twin.taken
-    problem.assert_weights(module, twin.weights, 1e-6)
+class Repeated:
+    """A pass that cannot be read again, which counts how often it is asked."""
+
+    asked = 0
+
+    def again(self):
+        self.asked += 1
+
+
+# How many jumps were made, by how many powers of e they, and a pass of steps, shortened the way.
+@pytest.mark.parametrize('jumps, earned, of_steps, pays', [
+    (0, -1., 0.1, True), (2, -1., 0.1, True), (3, -1., 0.1, False), (3, 0.31, 0.1, True),
+    (3, 0.29, 0.1, False), (3, 0., 0., True), (3, -0.01, 0., False), (19, 5., 0.1, True),
+    (20, 5., 0.1, False)])
+def test_jumps_go_on_as_long_as_they_pay(jumps, earned, of_steps, pays):
+    """An epoch of steps costs three passes."""
+    rule, a_pass = SnapshotRule(), Repeated()
+    rule.regime = smooth.Smooth(Metric({'w': (3,)}, {'w': 1.}), 'float64')
+    rule.way, rule._jumps, rule._reach, rule._steps_earn = np.ones(3), jumps, 1., of_steps
+    rule._first_length, rule._length = np.exp(earned), 1.
+    svrg = SimpleNamespace(reference=SimpleNamespace(noise_sources=list))
+    assert not rule.jump(svrg, None, a_pass, OverDevices())
+    assert a_pass.asked == pays

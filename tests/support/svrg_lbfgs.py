@@ -29,7 +29,7 @@ class SvrgLbfgs:
         self.pairs, self.gamma, self.slowdown, self.rollbacks, self.taken = [], None, 1., 0, 0
         self.previous = self.inverse = None
         self.steps, self.velocity, self.jumps = 0, 0., jumps
-        self.cost, self.earned, self.length = 5, 0., 0.  # of the steps before a snapshot
+        self.cost, self.earned, self.length = 3, 0., 0.  # of the steps before a snapshot
         self.largest = 0.
 
     def vector(self, values):
@@ -128,10 +128,6 @@ class SvrgLbfgs:
         move = move / np.sqrt(self.multiplier)
         return np.sqrt(move @ self.matrix @ move)
 
-    def size_of_gradient(self, gradient):
-        gradient = np.sqrt(self.multiplier) * (gradient - self.unseen(gradient))
-        return np.sqrt(gradient @ self.inverse @ gradient)
-
     def learn(self, move, change, has_fallen=False):
         root = np.sqrt(self.multiplier)
         s, y = (move - self.unseen(move)) / root, (change - self.unseen(change)) * root
@@ -184,7 +180,7 @@ class SvrgLbfgs:
         if self.steps or has_jumped:
             before, slope, least = self.previous
             move, rise = at - before, objective - least
-            if abs(rise) <= 25 * EPS * self.largest:
+            if abs(rise) <= 10 * EPS * self.largest:
                 rise = (full + slope) @ move / 2
             has_failed = rise > 0 or has_jumped and rise == 0
             if not has_jumped:
@@ -196,14 +192,13 @@ class SvrgLbfgs:
                 self.velocity = 0.
             if has_failed and rise > 10 * abs(slope @ move):
                 self.pairs, self.gamma = [], self.gamma / 10
-            elif self.is_seen(change, at, batch):
+            else:
                 self.learn(move, change, rise < 0)
         else:
             self.measure(rows, 1 / self.scale)
             way = self.inverse @ (self.multiplier * full)
             way = way / np.sqrt(full @ way)
             of_batch = self.gradient(at, batch)
-            self.of_batch = self.size_of_gradient(of_batch)
             self.learn(way, of_batch - self.gradient(at - way, batch))
         if self.decay.any() and max(self.gamma / self.of_metric, self.of_metric / self.gamma) > 2:
             self.measure(rows, self.gamma)
@@ -211,19 +206,10 @@ class SvrgLbfgs:
         self.between = self.steps or getattr(self, 'between', 2 * len(batches))
         self.rate = self.gamma / self.slowdown * min(
             4 * (1 - self.momentum) / self.between,
-            1.5 * (1 + self.momentum) / (1 + 2 * self.momentum) / len(batches))
+            (1 + self.momentum) / (1 + 2 * self.momentum) / len(batches))
         self.weights, self.previous, self.steps = self.by_name(at), (at, full, objective), 0
         self.length = self.size(self.direction(full, at))
         return has_failed
-
-    def is_seen(self, change, at, batch):
-        """Tell whether a gradient has changed by more than twice the rounding of a batch's."""
-        def is_more():
-            return self.size_of_gradient(change) > 2 * EPS * self.of_batch
-
-        if not is_more():
-            self.of_batch = self.size_of_gradient(self.gradient(at, batch))
-        return is_more()
 
     def step(self, rows):
         at, (before, full, _) = self.vector(self.weights), self.previous
