@@ -125,7 +125,7 @@ def _found(svrg, trained, rule, a_pass, workers):
             point_at(None, a_pass.again()), workers)
     training.flat = ''
     if check.is_resolved and bound > enough:
-        rule.learn_curvature(check.moves, check.changes)
+        rule.learn_curvature(check.moves, check.changes, length)
         training.flat = metric.largest_part(check.moves[0])
     return left / size if size else math.inf, (
         None if fails else 'converged' if left <= near else 'at the floor')

@@ -134,6 +134,11 @@ class SnapshotRule(LRScheduler):
             self.sees(self.regime.pairs.times(error / np.linalg.norm(error)))))
         return moved * self.of_batch, moved * self._of_zero
 
+    @property
+    def _rounding_of_gradient(self):
+        """By how much rounding may change a mean gradient, by what may cancel in a batch's."""
+        return ROUGHLY * precision_of(self.regime.dtype) * self._of_zero
+
     def measure_noise(self, point_at):
         """Measure the gradients of a batch, given the function of `near_snapshot`.
 
@@ -153,7 +158,7 @@ class SnapshotRule(LRScheduler):
         """Tell whether a Point of the same weights has another gradient, but for rounding."""
         far, = workers.allreduce_max([float(np.linalg.norm(self.metric.pull(
             point.gradient - self.point.gradient)))])
-        return far > ROUGHLY * precision_of(self.regime.dtype) * self.of_batch
+        return far > self._rounding_of_gradient
 
     def sees(self, vector):
         """Return variables without the directions that say nothing of the distance.
@@ -167,10 +172,11 @@ class SnapshotRule(LRScheduler):
             vector = metric.whiten(metric.without_shifts(metric.push(vector), free.astype(float)))
         return metric.resolved(metric.seen_by_loss(vector))
 
-    def learn_curvature(self, moves, changes):
-        """Learn curvatures that a check has found, the smallest first."""
+    def learn_curvature(self, moves, changes, length):
+        """Learn curvatures that a check has found by moves of a length, the smallest first."""
+        rounding = self._rounding_of_gradient / length
         for pair in zip(moves[::-1], changes[::-1]):
-            if np.dot(*pair) > 0:
+            if np.dot(*pair) > rounding * np.linalg.norm(pair[0]):
                 self.regime.pairs.add(*pair)
         self.way, self._end = self.regime.way(self.point)
 
@@ -244,8 +250,7 @@ class SnapshotRule(LRScheduler):
             if is_fresh or looks and not self.metric.is_of(found):  # a resume, on other data
                 is_fresh = True
                 self._begin(svrg, mean_gradient, shapes, multipliers, found)
-            self.metric.find_invariant(self.metric.vector(
-                svrg.snapshot.full_gradient.totals()), is_fresh, not mean_gradient.is_smooth)
+            self._find_invariant(svrg, trained, workers, is_fresh)
             return self._learn(svrg, trained, None if is_fresh else before, workers, has_jumped)
         except BaseException:
             if svrg.snapshot.full_gradient is not former:
@@ -277,6 +282,18 @@ class SnapshotRule(LRScheduler):
         else:
             self.regime = Smooth(metric, dtype)
         self.regime.is_whole = is_whole and has_room and not is_random
+
+    def _find_invariant(self, svrg, trained, workers, is_fresh):
+        """Find what the loss does not see; near an optimum only gradients of batches tell."""
+        found = [svrg.snapshot.full_gradient]
+        if is_fresh and self.metric.blocks:
+            with near_snapshot(svrg, trained, workers, self.metric):
+                found.insert(0, svrg.sum_of_gradients(
+                    trained.model, [self._sample.batch], self._sample, workers).mean())
+        for each in filter(None, found):
+            self.metric.find_invariant(self.metric.vector(each.totals()), is_fresh,
+                                       not trained.mean_gradient().is_smooth)
+            is_fresh = False
 
     def _learn(self, svrg, trained, before, workers, has_jumped):
         """Learn from the snapshot; go back to the one before if that is better, and tell so."""
@@ -336,10 +353,10 @@ class SnapshotRule(LRScheduler):
         return is_undone
 
     def _is_seen(self, svrg, trained, move, workers):
-        """Tell whether a move has changed the gradient by more than its rounding."""
+        """Tell whether a move has changed the slope along it by more than rounding."""
         def is_seen():
-            seen, = workers.allreduce_max([float(math.sqrt(move.square) > 2 * precision_of(
-                self.regime.dtype) * self.of_batch)])
+            seen, = workers.allreduce_max([float(
+                abs(move.product) > self._rounding_of_gradient * math.sqrt(move.length))])
             return bool(seen)
 
         if not is_seen():  # beside that of the batch of an earlier snapshot

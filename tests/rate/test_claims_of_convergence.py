@@ -308,6 +308,25 @@ def test_what_a_softmax_does_not_see_does_not_drift(front_end, tol):
     assert by.result.norm < 1e-5 and (by.has_converged or tol < TOL)
 
 
+@both
+@pytest.mark.parametrize('loss, scale', [('softmax', 1), ('softmax', 1e4), ('logistic', 1),
+                                         ('squares', 1), ('squares', 1e4)])
+def test_a_training_that_begins_where_another_has_ended_stays_there(front_end, loss, scale):
+    """All gradients are rounding there: what the loss does not see is told by one of a batch."""
+    rows = NORMAL[:300] * [scale, 1, 1 / scale, 1] + [scale, 0, 0, 1]
+    outputs = NORMAL[:300, :3] + np.random.RandomState(5).gumbel(size=(300, 3))
+    targets = {'softmax': outputs.argmax(axis=1), 'logistic': outputs[:, 0] > 0,
+               'squares': outputs[:, 0]}[loss]
+    problem = Problem(loss, rows, targets, 1e-3, batch=30)
+    first = front_end(problem)
+    again = front_end(problem, tol=1e-4, start={
+        name: mx.nd.array(value) for name, value in (('fc_weight', first.weight),
+                                                     ('fc_bias', first.bias))})
+    assert first.by.has_converged and again.by.has_converged and again.by.result.passes <= 20
+    found, expected = (rows @ each.weight.T + each.bias for each in (again, first))
+    assert np.abs(found - expected).max() <= 1e-3 * np.ptp(expected)
+
+
 @pytest.mark.parametrize('seed', [0, 100, 105])
 def test_a_loss_that_is_not_the_integral_of_its_gradient_is_not_compared(seed):
     """With two of these seeds the first move goes past the lowest point, where a constant fits."""
