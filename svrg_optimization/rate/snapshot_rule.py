@@ -137,7 +137,7 @@ class SnapshotRule(LRScheduler):
     @property
     def _rounding_of_gradient(self):
         """By how much rounding may change a mean gradient, by what may cancel in a batch's."""
-        return ROUGHLY * precision_of(self.regime.dtype) * self._of_zero
+        return ROUGHLY * precision_of(self.regime.dtype) / 2 * self._of_zero
 
     def measure_noise(self, point_at):
         """Measure the gradients of a batch, given the function of `near_snapshot`.
