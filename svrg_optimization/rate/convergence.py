@@ -58,36 +58,64 @@ def take(svrg, trained, a_pass, workers):
                                         else None), distance)
 
 
+class _Distance:
+    """How far the optimum is by H alone, and what hides it, in the outputs.
+
+    Attributes
+    ----------
+    way, noise : float
+        The way to the optimum, and that by rounding of gradients at most.
+    size, near : float
+        Spread of the outputs, and `tol` times that.
+    enough : float
+        How large the bound may be: the floor, if it is one, or `near`.
+    is_hidden : bool
+        Whether rounding hides the distance.
+    scale : float
+        That of the outputs, or what rounding makes of them.
+    """
+
+    def __init__(self, svrg, rule, workers):
+        metric, weights = rule.metric, rule.point.weights
+        self._rule, self._workers, self.size = rule, workers, metric.spread(weights)
+        of_gradient = rule.gamma * rule.of_batch
+        self._outputs = max(metric.spread(weights, about_zero=True), of_gradient)
+        self._rounding = metric.rounding(weights, rule.regime.dtype) * (
+            ROUGHLY if rule.is_stuck else 1)
+        self.near = (svrg.settings.tol or 0.) * self.size
+        self.scale = max(self.size, of_gradient, self._rounding / SLIGHT ** 2) or 1.
+        self.precision = math.sqrt(max(precision_of(rule.regime.dtype),
+                                       self._rounding / self.scale))
+        self.measure()
+
+    def measure(self):
+        """Measure the way and its rounding in the H of now."""
+        noise, noise_at_most = self._rule.noise()
+        self.way, = self._workers.allreduce_max([float(np.linalg.norm(self._rule.way))])
+        self.noise, floor = noise_at_most * max(1., self._rule.amplifies), (
+            self._rounding + ROUGHLY * noise)
+        self.enough = max(self.near, 0. if floor >= SLIGHT * self._outputs else floor)
+        self.is_hidden = (self.way <= max(self.enough, floor)
+                          and max(self.way, self.noise) > self.enough)
+
+
 def _found(svrg, trained, rule, a_pass, workers):
     """Return the distance, and 'converged' or 'at the floor' if that is confirmed."""
-    training, metric = svrg.training, rule.metric
     if not rule.knows_distance or leaves_out_other_rows(a_pass.train_data):
         return math.inf, None
-    size, dtype = metric.spread(rule.point.weights), rule.regime.dtype
-    outputs = max(metric.spread(rule.point.weights, about_zero=True), rule.gamma * rule.of_batch)
-    rounding = metric.rounding(rule.point.weights, dtype) * (ROUGHLY if rule.is_stuck else 1)
-    near = (svrg.settings.tol or 0.) * size
+    at = _Distance(svrg, rule, workers)
+    left, word, svrg.training.is_hidden = at.way / rule.smallest, None, at.is_hidden
+    is_due = svrg.snapshot.num_taken >= rule.next_check or max(left, at.noise) <= at.enough
+    if is_due and at.way <= at.enough and not rule.rows_differ and a_pass.again() is not None:
+        left, word = _confirmed(svrg, trained, rule, a_pass, workers, at)
+    return left / at.size if at.size else math.inf if left else 0., word
 
-    def ways():
-        """Return the way, that by rounding, how far both may be, and whether rounding hides it."""
-        noise, noise_at_most = rule.noise()
-        noise_at_most *= max(1., rule.amplifies)
-        way, = workers.allreduce_max([float(np.linalg.norm(rule.way))])
-        floor = rounding + ROUGHLY * noise
-        enough = max(near, 0. if floor >= SLIGHT * outputs else floor)
-        return way, noise_at_most, enough, (
-            way <= max(enough, floor) and max(way, noise_at_most) > enough)
 
-    way, noise, enough, training.is_hidden = ways()
-    if way > enough or rule.rows_differ or a_pass.again() is None or (
-            max(way / rule.smallest, noise) > enough
-            and svrg.snapshot.num_taken < rule.next_check):
-        left = way / rule.smallest
-        return (left / size if size else math.inf if way else 0.), None
+def _confirmed(svrg, trained, rule, a_pass, workers, at):
+    """Return the distance and the word by the smallest curvature, which H learns if it is small."""
+    training, metric, checks = svrg.training, rule.metric, svrg.training.checks
     # So long that the rounding of weights and the change of the curvature weigh alike.
-    scale = max(size, rule.gamma * rule.of_batch, rounding / SLIGHT ** 2) or 1.
-    precision = math.sqrt(max(precision_of(dtype), rounding / scale))
-    length = precision * scale
+    length = at.precision * at.scale
     with near_snapshot(svrg, trained, workers, metric) as point_at:
         def product(vector):
             training.checks += 1
@@ -95,40 +123,41 @@ def _found(svrg, trained, rule, a_pass, workers):
             return metric.pull(there.gradient - rule.point.gradient) / length
 
         def curvature(sees):
-            return flattest(product, precision, rule.regime.pairs, sees, metric.size, workers,
+            return flattest(product, at.precision, rule.regime.pairs, sees, metric.size, workers,
                             svrg.snapshot.num_taken)
 
         def bound_of(check):
             """Let the rule have the smallest curvature of a check, and return the bound with it."""
-            rule.smallest = min(max(check.smallest, precision_of(dtype)), 1.)
+            rule.smallest = min(max(check.smallest, precision_of(rule.regime.dtype)), 1.)
             return workers.allreduce_max([rule.bound()])[0] if check.smallest > 0 else math.inf
 
         rule.measure_noise(point_at)
         check = curvature(rule.sees)
-        rule.next_check = svrg.snapshot.num_taken + len(check.moves)
         bound = left = math.inf
         training.is_hidden = True
         if check.is_resolved:
             rule.amplifies, bound, is_sharp = check.amplifies, bound_of(check), check.is_sharp
-            way, noise, enough, training.is_hidden = ways()
+            at.measure()
+            training.is_hidden = at.is_hidden
             decays = trained.mean_gradient().decays
             decayed = [name for name in metric.shapes if decays[name]]
-            if decayed and not is_sharp and (max(bound, noise) <= enough
-                                             or max(way, bound / ROUGHLY, noise) <= near):
+            if decayed and not is_sharp and (
+                    max(bound, at.noise) <= at.enough
+                    or max(at.way, bound / ROUGHLY, at.noise) <= at.near):
                 undecayed = curvature(lambda vector: metric.without(rule.sees(vector), decayed))
                 is_sharp = undecayed.is_sharp and undecayed.is_resolved
                 check = min(check, undecayed, key=lambda each: each.smallest)
                 bound = bound_of(check)
-            left = max(way, bound / (ROUGHLY if is_sharp else 1), noise)
-        fails = max(bound, noise) > enough and left > near
+            left = max(at.way, bound / (ROUGHLY if is_sharp else 1), at.noise)
+        fails = max(bound, at.noise) > at.enough and left > at.near
         training.is_other_function = fails and rule.is_other(
             point_at(None, a_pass.again()), workers)
+    rule.next_check = svrg.snapshot.num_taken + training.checks - checks
     training.flat = ''
-    if check.is_resolved and bound > enough:
+    if check.is_resolved and bound > at.enough:
         rule.learn_curvature(check.moves, check.changes, length)
         training.flat = metric.largest_part(check.moves[0])
-    return left / size if size else math.inf, (
-        None if fails else 'converged' if left <= near else 'at the floor')
+    return left, None if fails else 'converged' if left <= at.near else 'at the floor'
 
 
 def _record(svrg, trained, reason, distance=math.inf):
