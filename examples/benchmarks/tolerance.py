@@ -25,20 +25,19 @@ def standardised(rows):
 
 
 def train(rows, labels, tol):
-    """Return the coefficients and the intercepts in scikit-learn's shapes, and the epochs."""
+    """Return the coefficients and the intercepts in scikit-learn's shapes, and the passes."""
     np.random.seed(0)
     mx.random.seed(0)
-    classes, epochs = labels.max() + 1, []
+    classes = labels.max() + 1
     scores = mx.sym.FullyConnected(mx.sym.Variable('data'), name='fc',
                                    num_hidden=classes if classes > 2 else 1)
     layer = mx.sym.SoftmaxOutput if classes > 2 else mx.sym.LogisticRegressionOutput
     module = SVRGModule(layer(scores, mx.sym.Variable('softmax_label')), update_freq=2, tol=tol)
-    module.fit(mx.io.NDArrayIter(rows, labels, 32, shuffle=True), eval_metric=[], num_epoch=1000,
-               optimizer='svrg_lbfgs', optimizer_params={'wd': 1 / len(rows)},
-               epoch_end_callback=lambda epoch, *_: epochs.append(epoch))
-    assert module.has_converged
+    module.fit(mx.io.NDArrayIter(rows, labels, 32, shuffle=True), eval_metric=[], num_epoch=100,
+               optimizer='svrg_lbfgs', optimizer_params={'wd': 1 / len(rows)})
+    passes = '%d' % module.result.passes + ('' if module.has_converged else ', not called so')
     return *(module.get_params()[0][name].asnumpy().astype(float)
-             for name in ('fc_weight', 'fc_bias')), len(epochs)
+             for name in ('fc_weight', 'fc_bias')), passes
 
 
 def objective(rows, labels, weight, bias):
@@ -61,15 +60,16 @@ def main():
         theirs = LogisticRegression(tol=1e-10, max_iter=100000).fit(exact, labels)
         least = objective(exact, labels, theirs.coef_, theirs.intercept_)
         for tol in TOLS:
-            weight, bias, epochs = train(rows, labels, tol)
+            weight, bias, passes = train(rows, labels, tol)
             above = objective(exact, labels, weight, bias) / least - 1
             apart = np.abs(weight - theirs.coef_).max() / np.abs(theirs.coef_).max()
             table.append(('%s, %d classes' % (name, labels.max() + 1), '%.0e' % tol,
-                          '%.0e' % max(above, 0), '%.0e' % apart, epochs))
+                          '%.0e' % max(above, 0), '%.0e' % apart, passes))
     common.write(args.output, 'tolerance', "Objective: by how much it is above scikit-learn's, "
                  'relative; coefficient: the largest difference of one, over the largest one. '
-                 'Standardised columns, C=1, batches of 32, update_freq=2.',
-                 ('data', 'tol', 'objective', 'coefficient', 'epochs'), table)
+                 'Standardised columns, C=1, batches of 32, update_freq=2, 100 epochs at most. '
+                 'Not called so: training is not said to have converged.',
+                 ('data', 'tol', 'objective', 'coefficient', 'passes'), table)
 
 
 if __name__ == '__main__':
