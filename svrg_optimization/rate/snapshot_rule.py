@@ -76,7 +76,7 @@ class SnapshotRule(LRScheduler):
         """Forget all, for another model."""
         self.rate, self.regime, self.num_rollbacks, self._steps = None, None, 0, 0
         self._preconditioners, self.of_batch, self._of_zero = {}, 0., 0.
-        self._steps_cost, self._steps_earn = 3., 0.
+        self._steps_cost, self._steps_earn = 3., 0.  # passes of an epoch with its snapshot
         self._length = 0.
         self.point = self.way = self._end = self._sample = None
         self.is_stuck = self.rows_differ = False
@@ -305,7 +305,7 @@ class SnapshotRule(LRScheduler):
         if restarts:  # in other units
             former = None
             regime.forget_pairs()
-        for each in filter(None, (former, now)):
+        for each in filter(None, (former, now)):  # its rounding may be in all that comes later
             if math.isfinite(each.objective):
                 self._largest = max(self._largest, abs(each.objective))
         move = Move() if former is None else Move.between(self.metric, former, now, workers)
