@@ -163,6 +163,26 @@ def test_an_objective_may_pass_through_0(losses, front_end, seed):
 
 
 @both
+@pytest.mark.parametrize('far', [1e3, -1e4])
+def test_a_loss_may_be_straight_far_from_its_targets(front_end, far):
+    """Huber's: from 0 to targets far off its slope does not change."""
+    targets = FEATURES @ [1, 2, 3, 4] + CHANCE[:300] + far
+    found = front_end(Problem('huber', FEATURES, targets), 30)
+    rows, targets = BIASED.astype('f4').astype('f8'), targets.astype('f4').astype('f8')
+
+    def value(weights):
+        errors = rows @ weights - targets
+        clipped = np.clip(errors, -1, 1)
+        return (clipped * (errors - clipped / 2)).mean(), rows.T @ clipped / 300
+
+    expected = rows @ minimize(value, [0, 0, 0, 0, far], jac=True, options={'gtol': 1e-10}).x
+    outputs = rows[:, :4] @ found.weight[0] + found.bias
+    assert found.by.has_converged
+    assert np.linalg.norm(outputs - expected) < max(
+        10 * TOL * np.linalg.norm(expected - expected.mean()), abs(far) * np.sqrt(300) * 1e-6)
+
+
+@both
 @pytest.mark.parametrize('shuffle', [False, True])
 def test_the_optimum_may_be_0(front_end, shuffle):
     """Where targets are the residuals of a regression."""
