@@ -14,6 +14,13 @@ class Random(Regime):
 
     has_pairs, has_noise = False, True
 
+    def learn(self, move, *told):
+        """Learn from a Move as all regimes do; each batch has another curvature."""
+        former = self.pairs.gamma
+        super().learn(move, *told)
+        if self.has_noise and former:
+            self.pairs.gamma = min(self.pairs.gamma, 2 / (1 / former + 1 / self.pairs.gamma))
+
     def rate(self, momentum, steps, batches):
         """Return the rate without a slowdown."""
         return (1 - momentum) * (self.pairs.gamma or UNKNOWN)
