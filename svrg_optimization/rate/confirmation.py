@@ -10,10 +10,12 @@ eigenvalue of HA, the way that is left is :math:`A^{-1} g`, at most
 This is the a posteriori bound of the contraction :math:`w \leftarrow w - H g`. It holds in the norm
 of :math:`H^{-1}`, in which HA is symmetric, with eigenvalues of :math:`\theta` to 1; and a length
 is at most :math:`\sqrt{\lambda_{max}(H)}` times that norm. Lanczos' method finds :math:`\theta`,
-from a random vector, by a pass for each product with A [1]_. A direction without curvature is about
-a part :math:`1 / \sqrt D` of a random vector of D numbers, and leaves as large a
-residual. So no further product is needed where the residual is a twentieth of that: with a
-probability of 0.96 there is no such direction.
+from a random vector of the covariance H, by a pass for each product with A [1]_. In the norm of
+:math:`H^{-1}` a direction without curvature is about a part :math:`1 / \sqrt D` of such a vector of
+D numbers, however long H makes it, and leaves as large a residual. So no further product is needed
+where the residual is a twentieth of that: with a probability of 0.96 there is no such direction.
+Each check also begins with the flattest direction of the one that has failed before, since some of
+many random vectors would miss it. A curvature that is rounding of the gradients confirms nothing.
 
 Among many numbers a few products do not come so far. But of a convex loss only parameters without a
 weight decay have such directions, and they are few: products of these alone soon do.
@@ -62,7 +64,7 @@ class Curvature(NamedTuple):
     changes: np.ndarray
 
 
-def flattest(product, precision, pairs, sees, size, workers, seed=0):
+def flattest(product, precision, pairs, sees, size, workers, seed=0, known=None):
     """Return the Curvature of a matrix beside that of SecantPairs.
 
     Parameters
@@ -81,10 +83,15 @@ def flattest(product, precision, pairs, sees, size, workers, seed=0):
         They decide alike.
     seed : int
         Of the random vector: pairs that were learned from one have the curvatures that it shows.
+    known : numpy.ndarray, optional
+        A flat direction of a check before, which one of many random vectors would miss.
     """
     inverse_times = pairs.inverse()
-    vector = sees(np.random.RandomState(seed).normal(size=size))
+    vector = sees(pairs.sample(np.random.RandomState(seed)))
     free = np.count_nonzero(vector)
+    if known is not None and known.any():
+        vector = vector + known * math.sqrt(
+            (vector @ inverse_times(vector)) / (known @ inverse_times(known)))
     if not free:
         return Curvature(1., 1., True, True, vector[None], vector[None])
     rows, products = np.zeros((0, size)), np.zeros((0, size))

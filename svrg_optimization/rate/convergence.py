@@ -123,13 +123,17 @@ def _confirmed(svrg, trained, rule, a_pass, workers, at):
             return metric.pull(there.gradient - rule.point.gradient) / length
 
         def curvature(sees):
+            known = None if rule.flat is None else sees(metric.whiten(rule.flat))
             return flattest(product, at.precision, rule.regime.pairs, sees, metric.size, workers,
-                            svrg.snapshot.num_taken)
+                            svrg.snapshot.num_taken, known)
 
         def bound_of(check):
             """Let the rule have the smallest curvature of a check, and return the bound with it."""
             rule.smallest = min(max(check.smallest, precision_of(rule.regime.dtype)), 1.)
-            return workers.allreduce_max([rule.bound()])[0] if check.smallest > 0 else math.inf
+            is_known = check.smallest > 0 and all(
+                rule.knows(*pair, length) for pair in zip(check.moves, check.changes)
+                if pair[0].any())  # where nothing is seen there is no move
+            return workers.allreduce_max([rule.bound() if is_known else math.inf])[0]
 
         rule.measure_noise(point_at)
         check = curvature(rule.sees)
@@ -154,6 +158,8 @@ def _confirmed(svrg, trained, rule, a_pass, workers, at):
             point_at(None, a_pass.again()), workers)
     rule.next_check = svrg.snapshot.num_taken + training.checks - checks
     training.flat = ''
+    if fails:
+        rule.flat = metric.push(check.moves[0])
     if check.is_resolved and bound > at.enough:
         rule.learn_curvature(check.moves, check.changes, length)
         training.flat = metric.largest_part(check.moves[0])

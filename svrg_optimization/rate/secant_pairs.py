@@ -81,8 +81,15 @@ class SecantPairs:
             vector = vector + (part - change @ vector) * move
         return vector
 
+    def sample(self, generator):
+        """Return a random vector of the covariance H, by a factor of the product form of [1]_."""
+        vector = np.sqrt(self.gamma) * generator.normal(size=self.moves.shape[1])
+        for move, change in zip(self.moves, self.changes):
+            vector = vector + (generator.normal() - change @ vector) * move
+        return vector
+
     def inverse(self):
-        r"""Return the function that multiplies a vector by the inverse of H, in the form of [2]_.
+        r"""""Return the function that multiplies a vector by the inverse of H, in the form of [2]_.
 
         .. math:: H^{-1} = \frac{1}{\gamma} I - \begin{bmatrix} S / \gamma \\ Y \end{bmatrix}^T
                   \begin{bmatrix} S S^T / \gamma & L \\ L^T & -I \end{bmatrix}^{-1}

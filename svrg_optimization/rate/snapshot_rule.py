@@ -57,6 +57,8 @@ class SnapshotRule(LRScheduler):
     smallest, amplifies : float
         The smallest curvature beside that of the regime's pairs, and by how much more than they the
         objective amplifies a random gradient, as the latest check has found it.
+    flat : numpy.ndarray or None
+        The flattest direction of the latest check that has failed, of weights.
     of_batch : float
         Norm of the gradient of a batch, in those variables.
     next_check : int
@@ -78,7 +80,7 @@ class SnapshotRule(LRScheduler):
         self._preconditioners, self.of_batch, self._of_zero = {}, 0., 0.
         self._steps_cost, self._steps_earn = 3., 0.  # passes of an epoch with its snapshot
         self._length = 0.
-        self.point = self.way = self._end = self._sample = None
+        self.point = self.way = self._end = self._sample = self.flat = None
         self.is_stuck = self.rows_differ = False
         self.forget_history()
 
@@ -172,11 +174,14 @@ class SnapshotRule(LRScheduler):
             vector = metric.whiten(metric.without_shifts(metric.push(vector), free.astype(float)))
         return metric.resolved(metric.seen_by_loss(vector))
 
+    def knows(self, move, change, length):
+        """Tell whether a curvature that moves of a length have shown is more than rounding."""
+        return move @ change > self._rounding_of_gradient / length * (move @ move)
+
     def learn_curvature(self, moves, changes, length):
         """Learn curvatures that a check has found by moves of a length, the smallest first."""
-        rounding = self._rounding_of_gradient / length
         for pair in zip(moves[::-1], changes[::-1]):
-            if np.dot(*pair) > rounding * np.linalg.norm(pair[0]):
+            if self.knows(*pair, length):
                 self.regime.pairs.add(*pair)
         self.way, self._end = self.regime.way(self.point)
 
@@ -260,6 +265,7 @@ class SnapshotRule(LRScheduler):
 
     def _begin(self, svrg, mean_gradient, shapes, multipliers, moments):
         """Begin a regime in the metric of the inputs."""
+        self.flat = None
         weights, full_gradient = svrg.reference.weights(), svrg.snapshot.full_gradient
         dtype = np.result_type(np.float32, *(weights[name][0].dtype for name in shapes)).name
         is_random = bool(svrg.reference.noise_sources())

@@ -166,3 +166,19 @@ def test_what_a_check_has_learned_hides_nothing_of_the_next_one():
     same, other = (flattest(lambda vector: matrix @ vector, 1e-8, model.pairs,
                             lambda vector: vector, SIZE, Workers(), seed) for seed in (0, 1))
     assert same.smallest > 0.9 and other.smallest < 1e-2
+
+
+@pytest.mark.parametrize('others, knows', [(np.linspace(0.9, 1.1, SIZE - 1), False),
+                                           (np.ones(SIZE - 1), True)])
+def test_what_is_flat_in_the_model_is_found_from_each_random_vector(others, knows):
+    """A part of 1e-3 of the usual one has it, but for the matrix of the pairs, or a check before.
+
+    Without other curvatures only a vector of many would miss it: one of 25.
+    """
+    model, flat = Model(0), TURN[:, 0]
+    model.pairs.add(flat, 1e-6 * flat)
+    matrix = (TURN * [1e-8, *others / GAMMA]) @ TURN.T
+    for seed in range(100):
+        found = flattest(lambda vector: matrix @ vector, 1e-8, model.pairs, lambda vector: vector,
+                         SIZE, Workers(), seed, flat if knows else None)
+        assert found.smallest <= 0.0101

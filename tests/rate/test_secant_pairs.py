@@ -41,6 +41,26 @@ def test_the_matrix_is_that_of_bfgs(number):
     np.testing.assert_allclose(pairs.squares(), [y @ y / (s @ y) for s, y in kept[-10:]], rtol=1e-9)
 
 
+class Unit:
+    """A generator of normal numbers that are 0, but for one of them, which is 1."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def normal(self, size=None):
+        found = (np.arange(size or 1) == self.place) * 1.
+        self.place -= size or 1
+        return found if size else found[0]
+
+
+@pytest.mark.parametrize('number', [0, 1, 3, 14])
+def test_random_vectors_have_the_matrix_as_covariance(number):
+    pairs = pairs_of(number)
+    factor = np.array([pairs.sample(Unit(place)) for place in range(SIZE + len(pairs))])
+    expected = np.linalg.inv(hessian_of_bfgs(PAIRS[:number][-12:], 0.3))
+    np.testing.assert_allclose(factor.T @ factor, expected, rtol=1e-9, atol=1e-9)
+
+
 def test_pairs_written_in_other_variables_are_pairs_of_these():
     """Where the moves are T s the changes of the gradient are T^-T y."""
     turned = RNG.normal(size=(SIZE, SIZE)) + 4 * np.eye(SIZE)
