@@ -2,7 +2,8 @@
 
 # An estimate may be off by this factor: a curvature, the rounding of a sum, what a check has found.
 ROUGHLY = 10
-# Relative to the outputs: what rounding may move them by at a floor.
+# What hardly counts: what rounding may move the outputs by at a floor, beside their size; a
+# curvature beside that of gamma.
 SLIGHT = 0.001
 # Passes of a check at most. A check of raw columns needs three to six.
 PRODUCTS = 6

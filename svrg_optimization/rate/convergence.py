@@ -184,9 +184,10 @@ def words(svrg, trained, reason):
     noise = ', '.join(svrg.reference.noise_sources())
     mean_gradient = trained.mean_gradient()
     dtype = mean_gradient.dtype(svrg.reference.weights())
+    part = training.flat or training.rule_of(trained).flat_part()
     flat = ('the loss hardly changes along %s, as where classes are separable or a column has one '
-            'value' % training.flat)
-    is_free = training.flat and mean_gradient.is_smooth and not mean_gradient.decays[training.flat]
+            'value' % part)
+    is_free = part and mean_gradient.is_smooth and not mean_gradient.decays[part]
     advice = ((reason == 'not finite', 'a smaller learning rate is needed' if training.epochs
                else 'look at the data and the initial weights'),
               (training.rows_differ, 'passes had different numbers of rows, so that each has '
@@ -200,7 +201,7 @@ def words(svrg, trained, reason):
                                           'where it is rounded to 0'),
               (is_free, flat + ': without weight decay there may be no optimum'),
               (training.is_hidden, 'rounding of %s hides how far the optimum is' % dtype),
-              (training.flat, flat),
+              (part, flat),
               (found and found.distance is None, 'distances are known for linear models only'),
               (True, '%smore epochs may be needed' % (
                   '' if trained.rule else 'another learning rate or ')))

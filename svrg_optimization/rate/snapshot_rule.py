@@ -9,7 +9,7 @@ from .._argument_checks import check_like
 from ..core.arrays import is_row_sparse, like, precision_of, with_dense_storage
 from ..data.iterators import leaves_out_other_rows
 from .composite import Composite
-from .constants import ROUGHLY
+from .constants import ROUGHLY, SLIGHT
 from .metric import InputMoments, Metric, blocks_of
 from .preconditioner import Preconditioner
 from .probe import SampledBatch, near_snapshot, probe
@@ -173,6 +173,13 @@ class SnapshotRule(LRScheduler):
                                   for name, array in metric.arrays(self.point.weights).items()})
             vector = metric.whiten(metric.without_shifts(metric.push(vector), free.astype(float)))
         return metric.resolved(metric.seen_by_loss(vector))
+
+    def flat_part(self):
+        """Name the parameter along which the way goes, if there is hardly a curvature."""
+        if self.regime is None or not self.knows_distance or not self.way.any():
+            return ''
+        curvature = self.way @ self.regime.pairs.inverse()(self.way) / (self.way @ self.way)
+        return self.metric.largest_part(self.way) if curvature * self.gamma < SLIGHT else ''
 
     def knows(self, move, change, length):
         """Tell whether a curvature that moves of a length have shown is more than rounding."""
