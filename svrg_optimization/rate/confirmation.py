@@ -64,7 +64,7 @@ class Curvature(NamedTuple):
     changes: np.ndarray
 
 
-def flattest(product, precision, pairs, sees, size, workers, seed=0, known=None):
+def flattest(product, precision, pairs, sees, size, workers, seed=0):
     """Return the Curvature of a matrix beside that of SecantPairs.
 
     Parameters
@@ -74,7 +74,7 @@ def flattest(product, precision, pairs, sees, size, workers, seed=0, known=None)
     precision : float
         Relative precision of products.
     pairs : SecantPairs
-        H.
+        H, and a flat direction of a check before, which one of many random vectors would miss.
     sees : callable
         Returns a vector without the directions that do not count.
     size : int
@@ -83,15 +83,13 @@ def flattest(product, precision, pairs, sees, size, workers, seed=0, known=None)
         They decide alike.
     seed : int
         Of the random vector: pairs that were learned from one have the curvatures that it shows.
-    known : numpy.ndarray, optional
-        A flat direction of a check before, which one of many random vectors would miss.
     """
     inverse_times = pairs.inverse()
     vector = sees(pairs.sample(np.random.RandomState(seed)))
-    free = np.count_nonzero(vector)
-    if known is not None and known.any():
-        vector = vector + known * math.sqrt(
-            (vector @ inverse_times(vector)) / (known @ inverse_times(known)))
+    flat, free = sees(pairs.flat), np.count_nonzero(vector)
+    if flat.any():
+        vector = vector + flat * math.sqrt(
+            (vector @ inverse_times(vector)) / (flat @ inverse_times(flat)))
     if not free:
         return Curvature(1., 1., True, True, vector[None], vector[None])
     rows, products = np.zeros((0, size)), np.zeros((0, size))

@@ -123,9 +123,8 @@ def _confirmed(svrg, trained, rule, a_pass, workers, at):
             return metric.pull(there.gradient - rule.point.gradient) / length
 
         def curvature(sees):
-            known = None if rule.flat is None else sees(metric.whiten(rule.flat))
             return flattest(product, at.precision, rule.regime.pairs, sees, metric.size, workers,
-                            svrg.snapshot.num_taken, known)
+                            svrg.snapshot.num_taken)
 
         def bound_of(check):
             """Let the rule have the smallest curvature of a check, and return the bound with it."""
@@ -159,7 +158,7 @@ def _confirmed(svrg, trained, rule, a_pass, workers, at):
     rule.next_check = svrg.snapshot.num_taken + training.checks - checks
     training.flat = ''
     if fails:
-        rule.flat = metric.push(check.moves[0])
+        rule.regime.pairs.flat = check.moves[0]
     if check.is_resolved and bound > at.enough:
         rule.learn_curvature(check.moves, check.changes, length)
         training.flat = metric.largest_part(check.moves[0])

@@ -9,13 +9,14 @@ class Random(Regime):
     r"""Steps with the rate :math:`\eta = \gamma (1 - \beta)`, in a metric if all layers have one.
 
     If `has_noise`, each pass finds another objective, so that gamma is measured on a batch of each
-    snapshot. Otherwise the moves from one snapshot to the next have it.
+    snapshot. It doubles at most, since a batch may be flat by chance. Otherwise the moves from one
+    snapshot to the next have it.
     """
 
     has_pairs, has_noise = False, True
 
     def learn(self, move, *told):
-        """Learn from a Move as all regimes do; each batch has another curvature."""
+        """Learn from a Move as all regimes do; a smaller curvature is joined to the former one."""
         former = self.pairs.gamma
         super().learn(move, *told)
         if self.has_noise and former:

@@ -12,7 +12,7 @@ from .secant_pairs import SecantPairs
 UNKNOWN = 1.  # gamma where nothing can be measured: a curvature of 1, as that of squares
 _STATE = {  # what a file has of each part
     'regime': ('dtype', 'has_noise', 'is_whole', 'jumps', 'slowdown'),
-    'pairs': ('gamma', 'moves', 'changes')}
+    'pairs': ('gamma', 'moves', 'changes', 'flat')}
 
 
 class Move(NamedTuple):
@@ -144,7 +144,7 @@ class Regime:
         own = self.state()
         return {**own, 'regime': {**own['regime'], 'dtype': ''},
                 'metric': self.metric.expected_state(),
-                'pairs': {'gamma': None, 'moves': pairs, 'changes': pairs}}
+                'pairs': {**own['pairs'], 'gamma': None, 'moves': pairs, 'changes': pairs}}
 
     def load_state(self, state):
         """Go on with what `state` has returned, in the metric of the state."""

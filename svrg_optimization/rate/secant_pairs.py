@@ -30,6 +30,8 @@ class SecantPairs:
     ----------
     moves, changes : numpy.ndarray
         S and Y.
+    flat : numpy.ndarray
+        The flattest direction of the latest check that has failed, 0 before one.
     gamma : float or None
         The least :math:`s^T y / y^T y` of the latest pairs, the second formula of Barzilai and
         Borwein; None before it is known.
@@ -45,6 +47,7 @@ class SecantPairs:
     def __init__(self, size, most=PAIRS):
         self.room, self.gamma = room_for(size, most), None
         self.moves = self.changes = np.zeros((0, size))
+        self.flat = np.zeros(size)
 
     def __len__(self):
         return len(self.moves)
@@ -59,6 +62,8 @@ class SecantPairs:
 
     def transform(self, of_move, of_change):
         """Write the pairs in other variables, given functions of s and of y."""
+        if self.flat.any():
+            self.flat = of_move(self.flat)
         pairs, self.moves, self.changes = zip(self.moves, self.changes), *(
             np.zeros((0, self.moves.shape[1])),) * 2
         for move, change in pairs:
@@ -89,7 +94,7 @@ class SecantPairs:
         return vector
 
     def inverse(self):
-        r"""""Return the function that multiplies a vector by the inverse of H, in the form of [2]_.
+        r"""Return the function that multiplies a vector by the inverse of H, in the form of [2]_.
 
         .. math:: H^{-1} = \frac{1}{\gamma} I - \begin{bmatrix} S / \gamma \\ Y \end{bmatrix}^T
                   \begin{bmatrix} S S^T / \gamma & L \\ L^T & -I \end{bmatrix}^{-1}

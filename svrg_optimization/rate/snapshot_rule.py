@@ -57,8 +57,6 @@ class SnapshotRule(LRScheduler):
     smallest, amplifies : float
         The smallest curvature beside that of the regime's pairs, and by how much more than they the
         objective amplifies a random gradient, as the latest check has found it.
-    flat : numpy.ndarray or None
-        The flattest direction of the latest check that has failed, of weights.
     of_batch : float
         Norm of the gradient of a batch, in those variables.
     next_check : int
@@ -80,7 +78,7 @@ class SnapshotRule(LRScheduler):
         self._preconditioners, self.of_batch, self._of_zero = {}, 0., 0.
         self._steps_cost, self._steps_earn = 3., 0.  # passes of an epoch with its snapshot
         self._length = 0.
-        self.point = self.way = self._end = self._sample = self.flat = None
+        self.point = self.way = self._end = self._sample = None
         self.is_stuck = self.rows_differ = False
         self.forget_history()
 
@@ -272,7 +270,6 @@ class SnapshotRule(LRScheduler):
 
     def _begin(self, svrg, mean_gradient, shapes, multipliers, moments):
         """Begin a regime in the metric of the inputs."""
-        self.flat = None
         weights, full_gradient = svrg.reference.weights(), svrg.snapshot.full_gradient
         dtype = np.result_type(np.float32, *(weights[name][0].dtype for name in shapes)).name
         is_random = bool(svrg.reference.noise_sources())

@@ -65,6 +65,26 @@ def test_module_resumed_after_an_epoch(tmp_path, problem, contexts, proximal):
             rule.num_rollbacks, rule.rate, rule.gamma)
 
 
+@pytest.mark.filterwarnings('ignore:training did not converge')
+def test_a_resumed_run_knows_what_checks_have_failed_on(tmp_path):
+    """A category of one label has no optimum, and some checks would miss it."""
+    prefix, rng = str(tmp_path / 'model'), np.random.RandomState(9)
+    rows = np.column_stack([rng.normal(size=(400, 20)), np.arange(400) < 6])
+    labels = (rows @ rng.normal(size=21) + rng.logistic(size=400) > 0) * 1.
+    labels[:6] = 1
+    problem, known = Problem('logistic', rows, labels), []
+    module = new_module(problem=problem, tol=0.01)
+    expected = fit(module, 0, EPOCHS, problem, epoch_end_callback=[
+        mx.callback.module_checkpoint(module, prefix, 1, True),
+        lambda *_: known.append(module._optimizer.lr_scheduler.regime.pairs.flat.any())])
+    assert any(known[stop - 1] for stop in STOPS)
+    for stop in STOPS:
+        resumed = SVRGModule.load(prefix, stop, True, label_names=('label',))
+        np.testing.assert_equal(fit(resumed, stop, EPOCHS, problem), expected)
+        np.testing.assert_array_equal(*(each._optimizer.lr_scheduler.regime.pairs.flat
+                                        for each in (resumed, module)))
+
+
 def test_other_data_at_a_resume_are_measured_anew(tmp_path):
     """On other rows a snapshot is neither compared with the one before, nor a pair with it."""
     prefix = str(tmp_path / 'model')

@@ -65,7 +65,9 @@ def test_pairs_written_in_other_variables_are_pairs_of_these():
     """Where the moves are T s the changes of the gradient are T^-T y."""
     turned = RNG.normal(size=(SIZE, SIZE)) + 4 * np.eye(SIZE)
     pairs, back = pairs_of(4), np.linalg.inv(turned).T
+    pairs.flat = MOVES[5]
     pairs.transform(lambda move: turned @ move, lambda change: back @ change)
+    np.testing.assert_array_equal(pairs.flat, turned @ MOVES[5])
     expected = [(turned @ s, back @ y) for s, y in PAIRS[:4]]
     np.testing.assert_allclose(pairs.gamma, min(s @ y / (y @ y) for s, y in expected), rtol=1e-9)
     vector = RNG.normal(size=SIZE)
