@@ -23,9 +23,9 @@ def test_training_on_shards_is_svrg_on_all_rows(tmp_path, servers, sizes, given)
 def test_workers_share_the_rate_and_the_directions(tmp_path):
     sizes = [24, 24]
     results = run_workers('fit_gluon', tmp_path, problem={'kind': 'softmax'}, sizes=sizes,
-                          settings={'wd': 0.05}, optimizer='svrg_lbfgs')
-    assert_rule(results, SvrgLbfgs(Problem('softmax', rows=48), wd=0.05, batch_size=16), sizes, 4,
-                2)
+                          settings={'wd': 0.05}, optimizer='svrg_lbfgs', jumps=1)
+    twin = SvrgLbfgs(Problem('softmax', rows=48), wd=0.05, batch_size=16, jumps=1)
+    assert_rule(results, twin, sizes, 4, 2)
     assert not any(result['warnings'] for result in results)
 
 

@@ -23,8 +23,10 @@ def test_workers_update_and_share_the_rate(tmp_path, kind, divided_by):
 
     No variable says who updates.
     """
-    results = run_workers('fit', tmp_path, kind=kind, sizes=SIZES, num_epoch=2, **RULE)
-    twin = SvrgLbfgs(Problem('softmax', rows=48), wd=0.05, batch_size=16, scale=16 / divided_by)
+    results = run_workers('fit', tmp_path, kind=kind, sizes=SIZES, num_epoch=2, jumps=1,
+                          **RULE)
+    twin = SvrgLbfgs(Problem('softmax', rows=48), wd=0.05, batch_size=16, scale=16 / divided_by,
+                     jumps=1)
     assert_rule(results, twin, SIZES, 2, 1)
     for result in results:
         assert result['log'].count('The workers update the weights, not the servers') == 1
@@ -70,7 +72,7 @@ def test_a_plain_module_whose_weights_servers_update_is_refused(tmp_path, first,
 def test_workers_stop_together_at_the_optimum(tmp_path):
     """Without a rate, at the same snapshot, where the gradient over all rows is rounding."""
     results = run_workers('fit', tmp_path, 3, sizes=[20, 20, 20], batch_size=5, update_freq=2,
-                          num_epoch=200, tol=1e-4, **RULE)
+                          num_epoch=200, tol=1e-4, jumps=1, **RULE)
     assert_converged(results, Problem('softmax', rows=60), 0.05, 1e-5)
 
 

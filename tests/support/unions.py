@@ -72,6 +72,7 @@ def assert_rule(results, twin, sizes, epochs, update_freq):
     twin.fit(epochs, update_freq, batches_of_all(sizes))
     for result in results:
         assert_close(result['weights'], twin.weights)
+        np.testing.assert_allclose(result['rate'], twin.rate, rtol=1e-5)
     assert_alike([result['weights'] for result in results])
     assert len({result['rate'] for result in results}) == 1
 

@@ -1,7 +1,7 @@
 """What the workers of the distributed tests do; each function is one scenario.
 
 Run as a script by every worker of a job, with the directory where a test has left the checks
-to make. What they return is written there.
+to make. What they return is written there. `jumps` is an argument of all: the most at a snapshot.
 """
 
 import faulthandler
@@ -14,6 +14,7 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import mxnet as mx
 
@@ -22,6 +23,7 @@ from problems import Problem, SparseProblem, rows_of_batch
 from sequences import Sequences
 from shards import error_of, problem_of, shard_of, weights_of
 from svrg_optimization import SVRGModule
+from svrg_optimization.rate import smooth
 
 
 def bound(problem, kvstore, train_data, devices=1, seed=None, params=None, **arguments):
@@ -72,8 +74,7 @@ def fit(kvstore, sizes, problem=(), batch_size=8, num_epoch=4, begin_epoch=0, up
     """Train with fit, from a checkpoint or from the problem's weights.
 
     Those of each worker are `apart` from those of the one before. Rank 0 saves at `prefix`.
-    Without an epoch only a snapshot is taken. Return what a test may ask for. `steps` gets the
-    data of each step.
+    Return what a test may ask for. `steps` gets the data of each step.
     """
     problem, log, params, epochs = problem_of(problem, sizes), io.StringIO(), dict(params), []
     steps = [] if steps is None else steps
@@ -103,8 +104,6 @@ def fit(kvstore, sizes, problem=(), batch_size=8, num_epoch=4, begin_epoch=0, up
                    batch_end_callback=lambda param: steps.append(
                        param.locals['data_batch'].data[0].asnumpy()),
                    sparse_row_id_fn=rows_of_batch if isinstance(problem, SparseProblem) else None)
-        if not num_epoch:
-            module.update_full_grads(shard)
     metric = getattr(module._optimizer.lr_scheduler, 'metric', None)
     return {'weights': weights_of(module), 'full': full_gradient_of(module), 'steps': steps,
             'warnings': [str(warning.message) for warning in caught], 'log': log.getvalue(),
@@ -226,7 +225,9 @@ def main(directory):
     for name, scenario, arguments in checks:
         print('checks', name, flush=True)
         kvstore._barrier()
-        results[name] = scenarios[scenario](kvstore, **arguments)
+        jumps = arguments.pop('jumps', smooth.Smooth.most_jumps)
+        with mock.patch.object(smooth.Smooth, 'most_jumps', jumps):
+            results[name] = scenarios[scenario](kvstore, **arguments)
     (directory / ('result-%d' % kvstore.rank)).write_bytes(pickle.dumps(results))
     if kind != 'horovod':
         kvstore._barrier()
