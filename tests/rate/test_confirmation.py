@@ -1,5 +1,7 @@
 """The flattest direction of a matrix beside that of secant pairs, against NumPy's eigenvalues."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from dense_metric import by_bfgs
 from svrg_optimization.core.front_end import Workers
 from svrg_optimization.rate.confirmation import flattest
 from svrg_optimization.rate.secant_pairs import SecantPairs
+from svrg_optimization.rate.snapshot_rule import SnapshotRule
 
 SIZE, GAMMA = 12, 0.3
 ROOT = np.random.RandomState(1).normal(size=(SIZE, SIZE))
@@ -142,18 +145,19 @@ def test_products_that_are_of_no_hessian_are_told(number, kind, is_resolved):
 
 
 @pytest.mark.parametrize('number', [0, 3])
-def test_the_way_over_the_flattest_curvature_bounds_the_distance(number):
-    """In the norm of the pairs' inverse, for gradients in any direction."""
-    model = Model(number)
+def test_the_bound_of_the_distance_holds_and_is_near_it(number):
+    """Also for the gradient that the pairs miss most, where the way over θ is too short."""
+    model, rule = Model(number), SnapshotRule()
     matrix = model.with_curvatures([0.2, *np.linspace(0.95, 1.05, SIZE - 1)])
-    smallest = model.flattest(lambda vector: matrix @ vector).smallest
-    shares = []
-    for gradient in [*np.eye(SIZE), model.root @ TURN[:, 0]]:
-        far, way = np.linalg.solve(matrix, gradient), model.pairs.times(gradient)
-        far, way = (np.sqrt(each @ model.matrix @ each) for each in (far, way))
-        shares.append(far * smallest / way)
-    assert max(shares) <= 1 + 1e-9
-    assert shares[-1] > 0.9  # along the flattest direction it is no longer than the bound
+    rule.regime = types.SimpleNamespace(pairs=model.pairs)
+    rule.smallest = model.flattest(lambda vector: matrix @ vector).smallest
+    worst = model.matrix @ np.linalg.svd(np.linalg.solve(matrix, model.matrix))[2][0]
+    for gradient in [*np.eye(SIZE), worst]:
+        rule.way, far = -model.pairs.times(gradient), np.linalg.norm(
+            np.linalg.solve(matrix, gradient))
+        assert far <= rule.bound() * (1 + 1e-9)
+    assert far >= (0.4 if number else 0.99) * rule.bound()
+    assert not number or far > 1.1 * np.linalg.norm(rule.way) / rule.smallest
 
 
 def test_what_a_check_has_learned_hides_nothing_of_the_next_one():
