@@ -91,9 +91,10 @@ def test_a_batch_that_is_cut_along_its_time_is_told(loss):
     with pytest.warns(UserWarning, match=r'batch_axis must be .*, and not \[0, 0\]') as told:
         for _ in range(2):
             trainer.update_full_grads([problem.batch(rows) for rows in problem.batches])
-    assert len(told) == 1
+    assert sum('batch_axis' in str(each.message) for each in told) == 1
 
 
+@pytest.mark.nd_arrays
 @pytest.mark.parametrize('is_noisy', [0, 1])
 def test_an_objective_that_draws_random_numbers_is_not_taken_for_one_that_is_cut(is_noisy):
     net = gluon.nn.HybridSequential()

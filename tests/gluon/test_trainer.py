@@ -425,6 +425,7 @@ def test_a_layer_that_no_batch_uses_stays(optimizer):
         assert (layer.weight.data().asnumpy() == 1).all() == (name == 'not')
 
 
+@pytest.mark.nd_arrays  # which kind MXNet makes is a setting of a thread
 @pytest.mark.parametrize('hybridized', [False, True])
 def test_another_thread_sees_the_current_weights(hybridized):
     problem, seen = Blocks('linear'), []
