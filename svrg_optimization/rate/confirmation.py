@@ -112,11 +112,11 @@ def flattest(product, precision, pairs, sees, size, workers, seed=0):
         vector = sees(pairs.times(changes[0]) - smallest * moves[0])
         vector = vector - rows.T @ np.linalg.solve(of_model, rows @ inverse_times(vector))
         residual = math.sqrt(max(vector @ inverse_times(vector), 0.))
-        flatter, amplifies, is_other, goes_on = workers.allreduce_max([
+        flatter, amplifies, is_other, may_hide, goes_on = workers.allreduce_max([
             -max(smallest - residual, smallest / SHARP),
             np.linalg.norm(parts / values) / np.linalg.norm(parts) if smallest > 0 else math.inf,
             not (largest <= ROUGHLY and asymmetry <= seen / ROUGHLY),
-            residual > max(CHANCE * abs(smallest) / math.sqrt(free), precision * largest)])
-        if is_other or not goes_on or len(rows) == min(PRODUCTS, free):
+            residual > CHANCE * abs(smallest) / math.sqrt(free), residual > precision * largest])
+        if is_other or not (may_hide and goes_on) or len(rows) == min(PRODUCTS, free):
             return Curvature(
-                max(-flatter, 0.), amplifies, not is_other, not goes_on, moves, changes)
+                max(-flatter, 0.), amplifies, not is_other, not may_hide, moves, changes)

@@ -187,3 +187,16 @@ def test_what_is_flat_in_the_model_is_found_from_each_random_vector(others, know
         found = flattest(lambda vector: matrix @ vector, 1e-8, model.pairs, lambda vector: vector,
                          SIZE, Workers(), seed)
         assert found.smallest <= 0.0101
+
+
+def test_where_products_cannot_tell_more_a_flat_direction_may_hide():
+    """Unused outputs: their weights have the curvature of a small decay, their biases have none.
+
+    A random vector has no part of a direction with a probability of 0.04.
+    """
+    model = Model(0)
+    matrix = model.with_curvatures([0., *np.full(5, 5e-4), *np.ones(SIZE - 6)])
+    found = [flattest(lambda vector: matrix @ vector, 3e-4, model.pairs, lambda vector: vector,
+                      SIZE, Workers(), seed) for seed in range(100)]
+    assert sum(each.is_sharp for each in found) <= 4
+    assert min(each.smallest for each in found if not each.is_sharp) > 1e-5
