@@ -44,9 +44,6 @@ class Curvature(NamedTuple):
     smallest : float
         A bound of θ from below: the smallest value that Lanczos' method finds without the length
         of its residual, or a third of it where few products leave a long one; 0 at least.
-    amplifies : float
-        By how much more than H the inverse of the Hessian amplifies a random vector, by the
-        quadrature of Gauss that Lanczos' method is.
     is_resolved : bool
         Whether products with the Hessian are those of a symmetric matrix, not too large, and H has
         an inverse in float64.
@@ -57,7 +54,6 @@ class Curvature(NamedTuple):
     """
 
     smallest: float
-    amplifies: float
     is_resolved: bool
     is_sharp: bool
     moves: np.ndarray
@@ -91,7 +87,7 @@ def flattest(product, precision, pairs, sees, size, workers, seed=0):
         vector = vector + flat * math.sqrt(
             (vector @ inverse_times(vector)) / (flat @ inverse_times(flat)))
     if not free:
-        return Curvature(1., 1., True, True, vector[None], vector[None])
+        return Curvature(1., True, True, vector[None], vector[None])
     rows, products = np.zeros((0, size)), np.zeros((0, size))
     while True:
         vector = vector / np.linalg.norm(vector)
@@ -101,22 +97,19 @@ def flattest(product, precision, pairs, sees, size, workers, seed=0):
         values, vectors = np.linalg.eigh((of_model + of_model.T) / 2)
         is_singular, = workers.allreduce_max([not values[0] > precision_of(float) * values[-1]])
         if is_singular:
-            return Curvature(0., math.inf, False, False, rows, products)
+            return Curvature(0., False, False, rows, products)
         root = (vectors / np.sqrt(values)).T
         matrix = root @ (rows @ products.T) @ root.T
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-        parts = vectors.T @ root @ of_model[:, 0]  # of the random vector
         moves, changes = (vectors.T @ root @ all_of for all_of in (rows, products))
         smallest, largest, asymmetry = values[0], abs(values).max(), abs(matrix - matrix.T).max()
         seen = largest if smallest > 0 else max(-smallest, ROUGHLY * precision * largest)
         vector = sees(pairs.times(changes[0]) - smallest * moves[0])
         vector = vector - rows.T @ np.linalg.solve(of_model, rows @ inverse_times(vector))
         residual = math.sqrt(max(vector @ inverse_times(vector), 0.))
-        flatter, amplifies, is_other, may_hide, goes_on = workers.allreduce_max([
+        flatter, is_other, may_hide, goes_on = workers.allreduce_max([
             -max(smallest - residual, smallest / SHARP),
-            np.linalg.norm(parts / values) / np.linalg.norm(parts) if smallest > 0 else math.inf,
             not (largest <= ROUGHLY and asymmetry <= seen / ROUGHLY),
             residual > CHANCE * abs(smallest) / math.sqrt(free), residual > precision * largest])
         if is_other or not (may_hide and goes_on) or len(rows) == min(PRODUCTS, free):
-            return Curvature(
-                max(-flatter, 0.), amplifies, not is_other, not may_hide, moves, changes)
+            return Curvature(max(-flatter, 0.), not is_other, not may_hide, moves, changes)

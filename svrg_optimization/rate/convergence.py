@@ -72,7 +72,7 @@ class _Distance:
     is_hidden : bool
         Whether rounding hides the distance.
     scale : float
-        That of the outputs, or what rounding makes of them.
+        That of the outputs.
     """
 
     def __init__(self, svrg, rule, workers):
@@ -80,20 +80,18 @@ class _Distance:
         self._rule, self._workers, self.size = rule, workers, metric.spread(weights)
         of_gradient = rule.gamma * rule.of_batch
         self._outputs = max(metric.spread(weights, about_zero=True), of_gradient)
-        self._rounding = metric.rounding(weights, rule.regime.dtype) * (
-            ROUGHLY if rule.is_stuck else 1)
+        self._rounding = metric.rounding(weights, rule.regime.dtype)
         self.near = (svrg.settings.tol or 0.) * self.size
-        self.scale = max(self.size, of_gradient, self._rounding / SLIGHT ** 2) or 1.
+        self.scale = max(self.size, of_gradient) or 1.
         self.precision = math.sqrt(max(precision_of(rule.regime.dtype),
                                        self._rounding / self.scale))
         self.measure()
 
     def measure(self):
         """Measure the way and its rounding in the H of now."""
-        noise, noise_at_most = self._rule.noise()
+        noise, self.noise = self._rule.noise()
         self.way, = self._workers.allreduce_max([float(np.linalg.norm(self._rule.way))])
-        self.noise, floor = noise_at_most * max(1., self._rule.amplifies), (
-            self._rounding + ROUGHLY * noise)
+        floor = self._rounding + ROUGHLY * noise
         self.enough = max(self.near, 0. if floor >= SLIGHT * self._outputs else floor)
         self.is_hidden = (self.way <= max(self.enough, floor)
                           and max(self.way, self.noise) > self.enough)
@@ -106,7 +104,7 @@ def _found(svrg, trained, rule, a_pass, workers):
     at = _Distance(svrg, rule, workers)
     left, word, svrg.training.is_hidden = at.way / rule.smallest, None, at.is_hidden
     is_due = svrg.snapshot.num_taken >= rule.next_check or max(left, at.noise) <= at.enough
-    if is_due and at.way <= at.enough and not rule.rows_differ and a_pass.again() is not None:
+    if is_due and at.way <= at.enough and a_pass.again() is not None:
         left, word = _confirmed(svrg, trained, rule, a_pass, workers, at)
     return left / at.size if at.size else math.inf if left else 0., word
 
@@ -139,7 +137,7 @@ def _confirmed(svrg, trained, rule, a_pass, workers, at):
         bound = left = math.inf
         training.is_hidden = True
         if check.is_resolved:
-            rule.amplifies, bound, is_sharp = check.amplifies, bound_of(check), check.is_sharp
+            bound, is_sharp = bound_of(check), check.is_sharp
             at.measure()
             training.is_hidden = at.is_hidden
             decays = trained.mean_gradient().decays

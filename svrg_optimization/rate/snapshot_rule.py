@@ -21,8 +21,8 @@ from .smooth import Smooth
 
 _RATES = 1e-30, 1e30  # which float32 has
 _REGIMES = {regime.__name__: regime for regime in (Smooth, Composite, Random)}
-_STATE = ('rate', 'num_rollbacks', '_steps', '_is_fresh', 'smallest', 'amplifies', 'of_batch',
-          '_of_zero', '_steps_earn', '_steps_cost', 'next_check', '_length', '_largest')
+_STATE = ('rate', 'num_rollbacks', '_steps', '_is_fresh', 'smallest', 'of_batch', '_of_zero',
+          '_steps_earn', '_steps_cost', 'next_check', '_length', '_largest')
 
 
 class SnapshotRule(LRScheduler):
@@ -54,9 +54,8 @@ class SnapshotRule(LRScheduler):
         The latest snapshot.
     way : numpy.ndarray
         The way from there to the optimum, as the regime has it, in the variables of the metric.
-    smallest, amplifies : float
-        The smallest curvature beside that of the regime's pairs, and by how much more than they the
-        objective amplifies a random gradient, as the latest check has found it.
+    smallest : float
+        The smallest curvature beside that of the regime's pairs, as the latest check has found it.
     of_batch : float
         Norm of the gradient of a batch, in those variables.
     next_check : int
@@ -84,8 +83,7 @@ class SnapshotRule(LRScheduler):
 
     def forget_history(self):
         """Let the next snapshot measure everything anew, since the weights or data are others."""
-        self._is_fresh, self.smallest, self.amplifies = True, 1., 1.
-        self.next_check, self._largest = 0, 0.
+        self._is_fresh, self.smallest, self.next_check, self._largest = True, 1., 0, 0.
 
     @property
     def gamma(self):

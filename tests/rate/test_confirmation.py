@@ -82,9 +82,6 @@ def test_products_end_where_they_cannot_tell_more():
                          lambda vector: first * vector)
     assert few.products == 2 and found.smallest == pytest.approx(0.2, abs=1e-6)
     assert found.is_sharp
-    part = np.random.RandomState(0).normal(size=SIZE)[:2]
-    inverse = part / np.linspace(0.2, 2, SIZE)[:2]
-    assert found.amplifies == pytest.approx(np.linalg.norm(inverse) / np.linalg.norm(part))
 
 
 def test_where_no_direction_counts_nothing_is_flat():
@@ -102,7 +99,7 @@ def test_a_direction_without_curvature_is_found(number, place):
     matrix = model.with_curvatures(np.where(np.arange(SIZE) == place, 0., 1.))
     flat = np.linalg.solve(model.root.T, TURN[:, place])
     found = model.flattest(lambda vector: matrix @ vector)
-    assert 0 <= found.smallest <= 1e-6 and found.is_resolved and found.amplifies > 1e5
+    assert 0 <= found.smallest <= 1e-6 and found.is_resolved
     length = np.linalg.norm(found.moves[0])
     np.testing.assert_allclose(abs(found.moves[0] @ flat), length * np.linalg.norm(flat), rtol=1e-6)
     np.testing.assert_allclose(found.changes[0], 0., atol=1e-6 * length)
