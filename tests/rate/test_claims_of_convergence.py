@@ -9,6 +9,7 @@ import warnings
 import mxnet as mx
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 from sklearn.linear_model import Lasso
 
 from linear_models import Problem, by_gluon, by_module
@@ -272,6 +273,30 @@ def test_checks_that_fail_do_not_take_most_passes(front_end):
     """A check at each snapshot would take four times as many passes as all snapshots."""
     by = front_end(Problem('logistic', NORMAL[:200], (NORMAL[:200, 0] > 0) * 1.), 20, 1e-3).by
     assert 20 < by._svrg.training.checks <= 2 * by._svrg.snapshot.num_taken
+
+
+COPIES = np.column_stack([NORMAL, NORMAL[:, :2], NORMAL.sum(axis=1)])
+DIGITS = load_digits(return_X_y=True)
+
+
+@pytest.mark.parametrize('problem, passes', [
+    (Problem('logistic', COPIES, (NORMAL[:, 0] + CHANCE > 0) * 1.), 40),
+    (Problem('softmax', DIGITS[0][:600] / 16, DIGITS[1][:600] * 1., 1e-3), 300)])
+def test_the_word_takes_few_passes(problem, passes):
+    """Copies of columns have no curvature that counts. Of digits a check teaches many others."""
+    result = by_module(problem, 40, 1e-4).by.result
+    assert result.has_converged and result.passes <= passes
+
+
+@pytest.mark.parametrize('seed', [7, 9])
+@pytest.mark.filterwarnings('ignore:training did not converge')
+def test_outputs_of_no_class_have_no_optimum(seed):
+    """Of their biases, that is: they have no decay, and six products for all weights miss them."""
+    rng, rows = np.random.RandomState(seed), np.random.RandomState(0).normal(size=(300, 4))
+    classes = (rows @ rng.normal(size=(4, 4)) + rng.gumbel(size=(300, 4))).argmax(axis=1)
+    problem = Problem('softmax', rows, classes * 1., 1e-3, num_outputs=6)
+    mx.random.seed(seed)
+    assert not by_module(problem, 20, 0.003).by.has_converged
 
 
 class Noisy(mx.io.NDArrayIter):

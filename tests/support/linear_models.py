@@ -44,11 +44,12 @@ class Problem:
     stype: str = 'default'
     dot: bool = False
     weight_stype: str = 'default'
+    num_outputs: int = 2  # of a softmax at least
 
     @property
     def outputs(self):
         if self.loss == 'softmax':
-            return max(2, int(self.targets.max()) + 1)
+            return max(self.num_outputs, int(self.targets.max()) + 1)
         return self.targets.shape[1] if self.targets.ndim == 2 else 1
 
     def symbol(self):
