@@ -267,14 +267,6 @@ def test_where_there_is_no_optimum_that_is_said(front_end, loss, targets, initia
     assert not result.has_converged
 
 
-@both
-@pytest.mark.filterwarnings('ignore:training did not converge')
-def test_checks_that_fail_do_not_take_most_passes(front_end):
-    """A check at each snapshot would take four times as many passes as all snapshots."""
-    by = front_end(Problem('logistic', NORMAL[:200], (NORMAL[:200, 0] > 0) * 1.), 20, 1e-3).by
-    assert 20 < by._svrg.training.checks <= 2 * by._svrg.snapshot.num_taken
-
-
 COPIES = np.column_stack([NORMAL, NORMAL[:, :2], NORMAL.sum(axis=1)])
 DIGITS = load_digits(return_X_y=True)
 
