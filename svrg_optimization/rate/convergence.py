@@ -53,7 +53,6 @@ def take(svrg, trained, a_pass, workers):
                     svrg, trained, a_pass, workers):
                 break
         training.is_resumed = False
-        training.rows_differ |= rule.rows_differ or leaves_out_other_rows(a_pass.train_data)
         _record(svrg, trained, word or ('no step' if rule.is_stuck else 'rolled back' if is_undone
                                         else None), distance)
 
@@ -99,7 +98,8 @@ class _Distance:
 
 def _found(svrg, trained, rule, a_pass, workers):
     """Return the distance, and 'converged' or 'at the floor' if that is confirmed."""
-    if not rule.knows_distance or leaves_out_other_rows(a_pass.train_data):
+    rule.rows_differ |= leaves_out_other_rows(a_pass.train_data)
+    if not rule.knows_distance or rule.rows_differ:
         return math.inf, None
     at = _Distance(svrg, rule, workers)
     left, word, svrg.training.is_hidden = at.way / rule.smallest, None, at.is_hidden
@@ -181,14 +181,15 @@ def words(svrg, trained, reason):
     noise = ', '.join(svrg.reference.noise_sources())
     mean_gradient = trained.mean_gradient()
     dtype = mean_gradient.dtype(svrg.reference.weights())
-    part = training.flat or training.rule_of(trained).flat_part()
+    rule = training.rule_of(trained)
+    part = training.flat or rule.flat_part()
     flat = ('the loss hardly changes along %s, as where classes are separable or a column has one '
             'value' % part)
     is_free = part and mean_gradient.is_smooth and not mean_gradient.decays[part]
     advice = ((reason == 'not finite', 'a smaller learning rate is needed' if training.epochs
                else 'look at the data and the initial weights'),
-              (training.rows_differ, 'passes had different numbers of rows, so that each has '
-                                     'another objective, unless batch_size divides the rows'),
+              (rule.rows_differ, 'passes had different numbers of rows, so that each has '
+                                 'another objective, unless batch_size divides the rows'),
               (training.is_other_function,
                'passes find other gradients at the same weights: rows that are drawn, left out or '
                'changed by chance make each pass another objective'),

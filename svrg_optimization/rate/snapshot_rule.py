@@ -22,7 +22,8 @@ from .smooth import Smooth
 _RATES = 1e-30, 1e30  # which float32 has
 _REGIMES = {regime.__name__: regime for regime in (Smooth, Composite, Random)}
 _STATE = ('rate', 'num_rollbacks', '_steps', '_is_fresh', 'smallest', 'of_batch', '_of_zero',
-          '_steps_earn', '_steps_cost', 'next_check', '_length', '_largest')
+          '_steps_earn', '_steps_cost', 'next_check', '_length', '_largest',
+          'rows_differ')
 
 
 class SnapshotRule(LRScheduler):
@@ -64,7 +65,7 @@ class SnapshotRule(LRScheduler):
     is_stuck : bool
         Whether the steps to it have moved no weight.
     rows_differ : bool
-        Whether its pass had another number of rows than the one before.
+        Whether some passes had another number of rows than the one before, or others.
     """
 
     def __init__(self):
@@ -78,12 +79,13 @@ class SnapshotRule(LRScheduler):
         self._steps_cost, self._steps_earn = 3., 0.  # passes of an epoch with its snapshot
         self._length = 0.
         self.point = self.way = self._end = self._sample = None
-        self.is_stuck = self.rows_differ = False
+        self.is_stuck = False
         self.forget_history()
 
     def forget_history(self):
         """Let the next snapshot measure everything anew, since the weights or data are others."""
         self._is_fresh, self.smallest, self.next_check, self._largest = True, 1., 0, 0.
+        self.rows_differ = False
 
     @property
     def gamma(self):
@@ -320,12 +322,13 @@ class SnapshotRule(LRScheduler):
         of_outputs = self.metric.rounding(now.weights, regime.dtype)
         rounding = ROUGHLY * precision_of(regime.dtype) * self._largest + of_outputs * (
             self.of_batch + of_outputs / (regime.pairs.gamma or math.inf))
-        steps, batches, changed, self.rows_differ = workers.allreduce_max([
+        steps, batches, changed, rows_differ = workers.allreduce_max([
             before.steps if former else 0, sample.read, change(
                 former, now, move, rounding, regime.is_whole and not leaves_out_other_rows(
                     sample.train_data) and svrg.warn_once) if move.length and not regime.has_noise
             else -math.inf if np.isfinite(now.gradient).all() else math.inf,
             former is not None and former.rows != now.rows])
+        self.rows_differ |= bool(rows_differ)
         # A jump without a change ends there, but where a penalty may hide the change.
         is_undone = bool(former is not None and trained.rule is self and (steps or has_jumped)
                          and (changed > 0 or has_jumped and not changed and not former.penalty))

@@ -17,9 +17,9 @@ class Training:
         Whether the next run goes on with a snapshot of a file.
     flat : str
         The parameter along which the curvature was too small, in the latest check that has failed.
-    is_other_function, is_hidden, rows_differ : bool
+    is_other_function, is_hidden : bool
         Whether the latest check has found that passes are not of one function, and that rounding
-        hides how far the optimum is; whether some passes had another number of rows, or others.
+        hides how far the optimum is.
     data : callable or None
         Returns the data of the training, as `reference_to` does; None before any training.
     """
@@ -34,7 +34,7 @@ class Training:
         self.data = data
         self._taken_before, self.epochs, self.checks = num_taken, 0, 0
         self._result, self._first, self.flat = None, None, ''
-        self.is_other_function = self.is_hidden = self.rows_differ = False
+        self.is_other_function = self.is_hidden = False
 
     def passes(self, snapshot):
         """Return how often each row was read with its gradient, in a step at both weights."""

@@ -300,6 +300,19 @@ class Noisy(mx.io.NDArrayIter):
         return batch
 
 
+class Varying(mx.io.NDArrayIter):
+    """Without its last rows in each third pass."""
+
+    passes = 0
+
+    def reset(self):
+        self.passes += 1
+        super().reset()
+
+    def iter_next(self):
+        return super().iter_next() and (self.passes % 3 > 0 or self.cursor < 300)
+
+
 def with_noise(data):
     return data + 0.1 * mx.nd.array(np.random.normal(size=data.shape))
 
@@ -310,6 +323,7 @@ LEFT_OUT = Problem('squares', NORMAL[:330], NORMAL[:330, 0] + CHANCE[:330], shuf
 @pytest.mark.parametrize('front_end, given, seed', [
     (by_module, {'data': Noisy(LEFT_OUT.rows, LEFT_OUT.targets, 30, label_name='label')}, 16),
     (by_module, {'data': LEFT_OUT.iterator(last_batch_handle='discard')}, 23),
+    (by_module, {'data': Varying(LEFT_OUT.rows, LEFT_OUT.targets, 30, label_name='label')}, 0),
     (by_gluon, {'data': LEFT_OUT.loader(last_batch='discard')}, 5),
     (by_gluon, {'changed': with_noise, 'initializer': mx.init.Uniform()}, 3)])
 @pytest.mark.filterwarnings(
