@@ -34,12 +34,31 @@ tests/core/test_front_end.py has the smallest front end.
 """
 
 import contextlib
+from typing import NamedTuple, Optional
 
 from .arrays import as_float32, set_all
 
 
 class NoLossError(ValueError):
     """Error for a model without a loss, whose gradients depend on what a step is given."""
+
+
+class Layer(NamedTuple):
+    """A layer that multiplies an input by a weight, which has the columns of the input.
+
+    Attributes
+    ----------
+    weight : str
+        Name of the weight.
+    bias : str or None
+        Name of the bias that is added to the product.
+    axis : int
+        Axis of the weight that counts the columns: 0 for x w, 1 for x w^T.
+    """
+
+    weight: str
+    bias: Optional[str]
+    axis: int
 
 
 class Reference:

@@ -11,7 +11,7 @@ import mxnet as mx
 from mxnet import autograd
 from mxnet.base import _LIB, c_str, check_call
 
-from ..rate.metric import Layer
+from ..core.front_end import Layer
 
 _lock = threading.RLock()  # several threads may train
 

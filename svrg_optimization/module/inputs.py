@@ -6,7 +6,7 @@ import re
 import mxnet as mx
 import numpy as np
 
-from ..rate.metric import Layer
+from ..core.front_end import Layer
 from .loss_reduction import GRADIENT_STOPS, computed_from, is_set
 
 _RANDOM = re.compile(

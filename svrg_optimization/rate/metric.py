@@ -2,126 +2,19 @@
 
 import copy
 import math
-from typing import NamedTuple, Optional
 
 import numpy as np
 
 from ..core.arrays import precision_of
 from ..proximal import GroupLasso, is_ours
+from .moments import Moments
 
-# Columns up to which their covariances are used: with more the product takes too long.
-COLUMNS = 1024
 # Eigenvalue of a correlation matrix: beside the inverse of a smaller one steps lose the others.
 _SMALLEST = {'float32': 1e-10, 'float64': 1e-13}
 _CHANGED = 2  # factor of a decay from which on the metric follows
 _LARGE = 1e-6  # beside the largest mean square: a decay for which columns need not be scaled
 _INVARIANT = 100  # times the precision, relative: a sum of gradients that is rounding
 _CONSTANT = 2  # times the precision, relative to its size: the deviation of a column without any
-
-
-class Layer(NamedTuple):
-    """A layer that multiplies an input by a weight, which has the columns of the input.
-
-    Attributes
-    ----------
-    weight : str
-        Name of the weight.
-    bias : str or None
-        Name of the bias that is added to the product.
-    axis : int
-        Axis of the weight that counts the columns: 0 for x w, 1 for x w^T.
-    """
-
-    weight: str
-    bias: Optional[str]
-    axis: int
-
-
-class Moments(NamedTuple):
-    """Mean of each column of an input, and the covariances, or the variances of many columns.
-
-    A sparse input of many columns has mean squares there, and means of 0.
-    """
-
-    mean: np.ndarray
-    spread: np.ndarray
-
-    def are_like(self, other):
-        """Tell whether others are those of the same rows, but for rounding."""
-        near = precision_of(np.float32) * np.sqrt(
-            np.diag(self.spread) if self.spread.ndim == 2 else self.spread)
-        return self.spread.shape == other.spread.shape and bool(
-            (abs(self.mean - other.mean) <= near).all()
-            and (abs(self.spread - other.spread) <= (np.outer(near, near) if self.spread.ndim == 2
-                 else near * near) / precision_of(np.float32)).all())
-
-
-class InputMoments:
-    """Sums over the rows of the inputs of a pass, about the mean of the first batch.
-
-    `reference` and `a_pass` are those of the pass whose batches are added.
-    """
-
-    def __init__(self, reference, a_pass):
-        self._reference, self._a_pass, self._sums = reference, a_pass, {}
-
-    def add(self, batch):
-        """Add the inputs of a batch."""
-        for layer, inputs, *factors in self._reference.inputs_of_weights(batch, self._a_pass):
-            columns = self._reference.weights()[layer.weight][0].shape[layer.axis]
-            origin, *sums = self._sums.get(layer, (None, 0, 0., 0.))
-            is_sparse = getattr(inputs, 'stype', '') == 'csr' and columns > COLUMNS
-            if not is_sparse:
-                rows = inputs if isinstance(inputs, np.ndarray) else inputs.asnumpy()
-                rows = rows.reshape(-1, columns)
-            weights = np.ones(inputs.shape[0] if is_sparse else len(rows))
-            for factor in factors:
-                if factor.size == len(weights):
-                    weights *= abs(factor.asnumpy().ravel())
-            if is_sparse:
-                values = inputs.data.asnumpy().astype('float64')
-                origin = np.zeros(columns)
-                found = weights.sum(), origin, np.bincount(
-                    inputs.indices.asnumpy(), np.repeat(weights, np.diff(
-                        inputs.indptr.asnumpy())) * values * values, columns)
-            else:
-                if factors:
-                    rows, weights = rows[weights > 0], weights[weights > 0]
-                if not sums[0]:
-                    origin = (rows.mean(axis=0, dtype='float64') if len(rows)
-                              else np.zeros(columns))
-                rows = np.subtract(rows, origin, dtype='float64')
-                total = weights @ rows
-                if factors:
-                    rows *= np.sqrt(weights)[:, None]
-                # NumPy computes one half of a matrix times its own transpose.
-                found = weights.sum(), total, (
-                    rows.T @ rows if columns <= COLUMNS else np.square(rows).sum(axis=0))
-            self._sums[layer] = (origin, *map(sum, zip(sums, found)))
-
-    def of_all(self, workers):
-        """Map each layer to the Moments over the rows of all workers."""
-        if not self._sums:
-            return {}
-        ends = np.cumsum([1 + origin.size + square.size
-                          for origin, _, _, square in self._sums.values()])
-
-        def summed(parts):  # of one shape in both messages
-            return np.split(workers.total(np.concatenate([
-                np.concatenate([[count], total, np.ravel(square)])
-                for count, total, square in parts])), ends)
-
-        totals, squares = summed((count, total + count * origin, 0 * square)
-                                 for origin, count, total, square in self._sums.values()), []
-        for (origin, count, total, square), part in zip(self._sums.values(), totals):
-            by = origin - part[1:1 + origin.size] / (part[0] or 1)
-            outer = np.outer if square.ndim == 2 else np.multiply
-            squares.append((0, 0 * origin, square + outer(total, by) + outer(by, total)
-                            + count * outer(by, by)))
-        return {layer: Moments(part[1:1 + origin.size] / (part[0] or 1),
-                               central[1 + origin.size:].reshape(square.shape) / (part[0] or 1))
-                for (layer, (origin, _, _, square)), part, central in zip(
-                    self._sums.items(), totals, summed(squares)) if part[0]}
 
 
 class Block:

@@ -10,7 +10,8 @@ from ..core.arrays import is_row_sparse, like, precision_of, with_dense_storage
 from ..data.iterators import leaves_out_other_rows
 from .composite import Composite
 from .constants import ROUGHLY, SLIGHT
-from .metric import InputMoments, Metric, blocks_of
+from .metric import Metric, blocks_of
+from .moments import InputMoments
 from .preconditioner import Preconditioner
 from .probe import SampledBatch, near_snapshot, probe
 from .random import Random

@@ -16,17 +16,10 @@ from dense_metric import (
     moments_of,
     of_all_outputs,
 )
-from svrg_optimization.core.front_end import Workers
+from svrg_optimization.core.front_end import Layer, Workers
 from svrg_optimization.proximal import L1, GroupLasso
-from svrg_optimization.rate.metric import (
-    COLUMNS,
-    Block,
-    InputMoments,
-    Layer,
-    Metric,
-    Moments,
-    blocks_of,
-)
+from svrg_optimization.rate.metric import Block, Metric, blocks_of
+from svrg_optimization.rate.moments import COLUMNS, InputMoments, Moments
 
 RNG = np.random.RandomState(0)
 ROWS = RNG.normal(size=(50, 4)) @ RNG.normal(size=(4, 4)) + [0, 1, -2, 5]

@@ -11,7 +11,7 @@ from linear_models import Problem, by_gluon, by_module
 from newton import outputs_at_optimum
 from problems import TWO_DEVICES
 from svrg_optimization import SVRGBucketingModule, SVRGModule, SVRGTrainer
-from svrg_optimization.rate import metric, secant_pairs, smooth
+from svrg_optimization.rate import moments, secant_pairs, smooth
 
 WD, ROWS, BATCH = 1e-3, 203, 20
 RNG = np.random.RandomState(0)
@@ -152,7 +152,7 @@ def test_padding_and_fixed_weights_are_left_out():
 
 
 def test_many_columns_have_the_diagonal(monkeypatch):
-    monkeypatch.setattr(metric, 'COLUMNS', 256)
+    monkeypatch.setattr(moments, 'COLUMNS', 256)
     rows = RNG.normal(size=(60, 300)) * 10. ** RNG.uniform(-2, 2, 300)
     targets = (rows / np.abs(rows).mean(axis=0)) @ RNG.normal(size=300)
     module = by_module(Problem('squares', rows, targets, batch=20), 60, None,

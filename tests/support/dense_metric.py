@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from svrg_optimization.rate.metric import Block, Metric, Moments
+from svrg_optimization.rate.metric import Block, Metric
+from svrg_optimization.rate.moments import Moments
 
 
 def moments_of(rows, is_full=True):
