@@ -60,7 +60,7 @@ class Curvature(NamedTuple):
     changes: np.ndarray
 
 
-def flattest(product, precision, pairs, sees, size, workers, seed=0):
+def flattest(product, precision, pairs, sees, size, agree, seed=0):
     """Return the Curvature of a matrix beside that of SecantPairs.
 
     Parameters
@@ -75,8 +75,8 @@ def flattest(product, precision, pairs, sees, size, workers, seed=0):
         Returns a vector without the directions that do not count.
     size : int
         Length of a vector.
-    workers : Workers
-        They decide alike.
+    agree : callable
+        As of an Objective.
     seed : int
         Of the random vector: pairs that were learned from one have the curvatures that it shows.
     """
@@ -95,7 +95,7 @@ def flattest(product, precision, pairs, sees, size, workers, seed=0):
             (rows, vector), (products, product(vector))))
         of_model = rows @ np.array([inverse_times(row) for row in rows]).T
         values, vectors = np.linalg.eigh((of_model + of_model.T) / 2)
-        is_singular, = workers.allreduce_max([not values[0] > precision_of(float) * values[-1]])
+        is_singular, = agree([not values[0] > precision_of(float) * values[-1]])
         if is_singular:
             return Curvature(0., False, False, rows, products)
         root = (vectors / np.sqrt(values)).T
@@ -107,7 +107,7 @@ def flattest(product, precision, pairs, sees, size, workers, seed=0):
         vector = sees(pairs.times(changes[0]) - smallest * moves[0])
         vector = vector - rows.T @ np.linalg.solve(of_model, rows @ inverse_times(vector))
         residual = math.sqrt(max(vector @ inverse_times(vector), 0.))
-        flatter, is_other, may_hide, goes_on = workers.allreduce_max([
+        flatter, is_other, may_hide, goes_on = agree([
             -max(smallest - residual, smallest / SHARP),
             not (largest <= ROUGHLY and asymmetry <= seen / ROUGHLY),
             residual > CHANCE * abs(smallest) / math.sqrt(free), residual > precision * largest])

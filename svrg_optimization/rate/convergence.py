@@ -21,10 +21,9 @@ import math
 import numpy as np
 
 from ..core.arrays import precision_of
-from ..data.iterators import leaves_out_other_rows
 from .confirmation import flattest
 from .constants import ROUGHLY, SLIGHT
-from .probe import near_snapshot
+from .objective import Objective
 from .result import REASONS, Result
 
 
@@ -44,13 +43,12 @@ def take(svrg, trained, a_pass, workers):
         As in ``SVRG.take_snapshot``.
     """
     with np.errstate(all='ignore'):  # numbers that are not finite are told in words
-        training, has_rule = svrg.training, trained.rule is not None
+        training, objective = svrg.training, Objective(svrg, trained, a_pass, workers)
         rule, stays = training.rule_of(trained), training.has_converged(svrg.snapshot)
-        is_undone = rule.take_snapshot(svrg, trained, a_pass, workers)
+        is_undone = rule.take_snapshot(objective, training.is_resumed)
         while True:
-            distance, word = _found(svrg, trained, rule, a_pass, workers)
-            if word or stays or not has_rule or not rule.jump(
-                    svrg, trained, a_pass, workers):
+            distance, word = _found(objective, rule, training)
+            if word or stays or not objective.sets_rate or not rule.jump(objective):
                 break
         training.is_resumed = False
         _record(svrg, trained, word or ('no step' if rule.is_stuck else 'rolled back' if is_undone
@@ -74,13 +72,13 @@ class _Distance:
         That of the outputs.
     """
 
-    def __init__(self, svrg, rule, workers):
+    def __init__(self, objective, rule):
         metric, weights = rule.metric, rule.point.weights
-        self._rule, self._workers, self.size = rule, workers, metric.spread(weights)
+        self._rule, self._agree, self.size = rule, objective.agree, metric.spread(weights)
         of_gradient = rule.gamma * rule.of_batch
         self._outputs = max(metric.spread(weights, about_zero=True), of_gradient)
         self._rounding = metric.rounding(weights, rule.regime.dtype)
-        self.near = (svrg.settings.tol or 0.) * self.size
+        self.near = (objective.tol or 0.) * self.size
         self.scale = max(self.size, of_gradient) or 1.
         self.precision = math.sqrt(max(precision_of(rule.regime.dtype),
                                        self._rounding / self.scale))
@@ -89,71 +87,70 @@ class _Distance:
     def measure(self):
         """Measure the way and its rounding in the H of now."""
         noise, self.noise = self._rule.noise()
-        self.way, = self._workers.allreduce_max([float(np.linalg.norm(self._rule.way))])
+        self.way, = self._agree([float(np.linalg.norm(self._rule.way))])
         floor = self._rounding + ROUGHLY * noise
         self.enough = max(self.near, 0. if floor >= SLIGHT * self._outputs else floor)
         self.is_hidden = (self.way <= max(self.enough, floor)
                           and max(self.way, self.noise) > self.enough)
 
 
-def _found(svrg, trained, rule, a_pass, workers):
+def _found(objective, rule, training):
     """Return the distance, and 'converged' or 'at the floor' if that is confirmed."""
-    rule.rows_differ |= leaves_out_other_rows(a_pass.train_data)
+    rule.rows_differ |= objective.leaves_out_rows
     if not rule.knows_distance or rule.rows_differ:
         return math.inf, None
-    at = _Distance(svrg, rule, workers)
-    left, word, svrg.training.is_hidden = at.way / rule.smallest, None, at.is_hidden
-    is_due = svrg.snapshot.num_taken >= rule.next_check or max(left, at.noise) <= at.enough
-    if is_due and at.way <= at.enough and a_pass.again() is not None:
-        left, word = _confirmed(svrg, trained, rule, a_pass, workers, at)
+    at = _Distance(objective, rule)
+    left, word, training.is_hidden = at.way / rule.smallest, None, at.is_hidden
+    is_due = objective.number >= rule.next_check or max(left, at.noise) <= at.enough
+    if is_due and at.way <= at.enough and objective.rewind():
+        left, word = _confirmed(objective, rule, training, at)
     return left / at.size if at.size else math.inf if left else 0., word
 
 
-def _confirmed(svrg, trained, rule, a_pass, workers, at):
+def _confirmed(objective, rule, training, at):
     """Return the distance and the word by the smallest curvature, which H learns if it is small."""
-    training, metric, checks = svrg.training, rule.metric, svrg.training.checks
+    metric, checks = rule.metric, training.checks
     # So long that the rounding of weights and the change of the curvature weigh alike.
     length = at.precision * at.scale
-    with near_snapshot(svrg, trained, workers, metric) as point_at:
-        def product(vector):
-            training.checks += 1
-            there = point_at(length * vector, a_pass.again())
-            return metric.pull(there.gradient - rule.point.gradient) / length
 
-        def curvature(sees):
-            return flattest(product, at.precision, rule.regime.pairs, sees, metric.size, workers,
-                            svrg.snapshot.num_taken)
+    def product(vector):
+        training.checks += 1
+        there = objective.point_at(metric, length * vector)
+        return metric.pull(there.gradient - rule.point.gradient) / length
 
-        def bound_of(check):
-            """Let the rule have the smallest curvature of a check, and return the bound with it."""
-            rule.smallest = min(max(check.smallest, precision_of(rule.regime.dtype)), 1.)
-            is_known = check.smallest > 0 and all(
-                rule.knows(*pair, length) for pair in zip(check.moves, check.changes)
-                if pair[0].any())  # where nothing is seen there is no move
-            return workers.allreduce_max([rule.bound() if is_known else math.inf])[0]
+    def curvature(sees):
+        return flattest(product, at.precision, rule.regime.pairs, sees, metric.size,
+                        objective.agree, objective.number)
 
-        rule.measure_noise(point_at)
-        check = curvature(rule.sees)
-        bound = left = math.inf
-        training.is_hidden = True
-        if check.is_resolved:
-            bound, is_sharp = bound_of(check), check.is_sharp
-            at.measure()
-            training.is_hidden = at.is_hidden
-            decays = trained.mean_gradient().decays
-            decayed = [name for name in metric.shapes if decays[name]]
-            if decayed and not is_sharp and (
-                    max(bound, at.noise) <= at.enough
-                    or max(at.way, bound / ROUGHLY, at.noise) <= at.near):
-                undecayed = curvature(lambda vector: metric.without(rule.sees(vector), decayed))
-                is_sharp = undecayed.is_sharp and undecayed.is_resolved
-                check = min(check, undecayed, key=lambda each: each.smallest)
-                bound = bound_of(check)
-            left = max(at.way, bound / (ROUGHLY if is_sharp else 1), at.noise)
-        fails = max(bound, at.noise) > at.enough and left > at.near
-        training.is_other_function = fails and rule.is_other(
-            point_at(None, a_pass.again()), workers)
-    rule.next_check = svrg.snapshot.num_taken + training.checks - checks
+    def bound_of(check):
+        """Let the rule have the smallest curvature of a check, and return the bound with it."""
+        rule.smallest = min(max(check.smallest, precision_of(rule.regime.dtype)), 1.)
+        is_known = check.smallest > 0 and all(
+            rule.knows(*pair, length) for pair in zip(check.moves, check.changes)
+            if pair[0].any())  # where nothing is seen there is no move
+        return objective.agree([rule.bound() if is_known else math.inf])[0]
+
+    rule.measure_noise(objective)
+    check = curvature(rule.sees)
+    bound = left = math.inf
+    training.is_hidden = True
+    if check.is_resolved:
+        bound, is_sharp = bound_of(check), check.is_sharp
+        at.measure()
+        training.is_hidden = at.is_hidden
+        decays = objective.mean_gradient.decays
+        decayed = [name for name in metric.shapes if decays[name]]
+        if decayed and not is_sharp and (
+                max(bound, at.noise) <= at.enough
+                or max(at.way, bound / ROUGHLY, at.noise) <= at.near):
+            undecayed = curvature(lambda vector: metric.without(rule.sees(vector), decayed))
+            is_sharp = undecayed.is_sharp and undecayed.is_resolved
+            check = min(check, undecayed, key=lambda each: each.smallest)
+            bound = bound_of(check)
+        left = max(at.way, bound / (ROUGHLY if is_sharp else 1), at.noise)
+    fails = max(bound, at.noise) > at.enough and left > at.near
+    training.is_other_function = fails and rule.is_other(objective.point_at(metric), objective)
+    rule.next_check = objective.number + training.checks - checks
     training.flat = ''
     if fails:
         rule.regime.pairs.flat = check.moves[0]

@@ -33,13 +33,13 @@ class Move(NamedTuple):
     slope: float = 0.
 
     @classmethod
-    def between(cls, metric, before, now, workers):
+    def between(cls, metric, before, now, agree):
         """Return the Move from one Point to another."""
         whole = metric.whiten(now.weights - before.weights)
         slopes = [metric.pull(each.gradient) for each in (before, now)]
         move = metric.seen_by_loss(whole)
         change = metric.seen_by_loss(slopes[1] - slopes[0])
-        return cls(move, change, *workers.allreduce_max([
+        return cls(move, change, *agree([
             float(move @ move), float(move @ change), float(change @ change),
             *(float(whole @ slope) for slope in slopes), float(np.linalg.norm(slopes[0]))]))
 

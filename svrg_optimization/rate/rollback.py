@@ -1,4 +1,4 @@
-"""The rollback: whether a snapshot is worse than the one before, and the return to that one."""
+"""The rollback: by how much a snapshot is worse than the one before."""
 
 import math
 
@@ -6,30 +6,6 @@ import numpy as np
 
 from ..core.arrays import precision_of
 from .constants import ROUGHLY
-
-
-class PreviousSnapshot:
-    """The snapshot that the next one replaces, and the number of steps from it."""
-
-    def __init__(self, svrg):
-        self.weights = svrg.reference.copy_of_values()
-        self.full_gradient = svrg.snapshot.full_gradient
-        self.steps = svrg.snapshot.num_update - svrg.snapshot.taken_at
-
-
-def roll_back(svrg, before, trained):
-    """Set a model and its snapshot to a PreviousSnapshot."""
-    def go():
-        svrg.snapshot.replace(None)  # until it is whole again
-        svrg.reference.set_values(before.weights)
-        trained.go_to(before.weights)
-        svrg.snapshot.replace(before.full_gradient)
-
-    try:
-        go()
-    except BaseException:  # a Ctrl-C in the middle
-        go()
-        raise
 
 
 def change(before, now, move, rounding, warn_once=None):

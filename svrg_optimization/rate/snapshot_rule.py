@@ -6,17 +6,15 @@ import numpy as np
 from mxnet.lr_scheduler import LRScheduler
 
 from .._argument_checks import check_like
-from ..core.arrays import is_row_sparse, like, precision_of, with_dense_storage
-from ..data.iterators import leaves_out_other_rows
+from ..core.arrays import precision_of
 from .composite import Composite
 from .constants import ROUGHLY, SLIGHT
 from .metric import Metric, blocks_of
-from .moments import InputMoments
 from .preconditioner import Preconditioner
-from .probe import SampledBatch, near_snapshot, probe
+from .probe import probe
 from .random import Random
 from .regime import Move
-from .rollback import PreviousSnapshot, change, roll_back
+from .rollback import change
 from .secant_pairs import room_for
 from .smooth import Smooth
 
@@ -79,7 +77,7 @@ class SnapshotRule(LRScheduler):
         self._preconditioners, self.of_batch, self._of_zero = {}, 0., 0.
         self._steps_cost, self._steps_earn = 3., 0.  # passes of an epoch with its snapshot
         self._length = 0.
-        self.point = self.way = self._end = self._sample = None
+        self.point = self.way = self._end = None
         self.is_stuck = False
         self.forget_history()
 
@@ -140,24 +138,23 @@ class SnapshotRule(LRScheduler):
         """By how much rounding may change a mean gradient, by what may cancel in a batch's."""
         return ROUGHLY * precision_of(self.regime.dtype) / 2 * self._of_zero
 
-    def measure_noise(self, point_at):
-        """Measure the gradients of a batch, given the function of `near_snapshot`.
+    def measure_noise(self, objective):
+        """Measure the gradients of a batch.
 
         A saturated loss has small gradients, whose rounding is that of what cancels in them: that
         of the gradient at weights of 0.
         """
-        one = [self._sample.batch]
-        here = point_at(None, self._sample, one)
+        here = objective.point_of_batch(self.metric)
         if here is not None:  # not all is padding
-            there = here if not self.regime.is_whole else point_at(
-                -self.metric.whiten(here.weights), self._sample, one)
+            there = here if not self.regime.is_whole else objective.point_of_batch(
+                self.metric, -self.metric.whiten(here.weights))
             sizes = [float(np.linalg.norm(self.metric.pull(each.gradient)))
                      for each in (here, there)]
             self.of_batch, self._of_zero = sizes[0], max(filter(math.isfinite, sizes), default=0.)
 
-    def is_other(self, point, workers):
+    def is_other(self, point, objective):
         """Tell whether a Point of the same weights has another gradient, but for rounding."""
-        far, = workers.allreduce_max([float(np.linalg.norm(self.metric.pull(
+        far, = objective.agree([float(np.linalg.norm(self.metric.pull(
             point.gradient - self.point.gradient)))])
         return far > self._rounding_of_gradient
 
@@ -193,41 +190,41 @@ class SnapshotRule(LRScheduler):
 
     # A snapshot
 
-    def take_snapshot(self, svrg, trained, a_pass, workers):
+    def take_snapshot(self, objective, is_resumed):
         """Take a snapshot, learn from it, and set the rate; tell whether training went back.
 
-        Arguments are those of ``convergence.take``.
+        `is_resumed` tells that the snapshot before may be of other data.
         """
-        before = PreviousSnapshot(svrg) if svrg.snapshot.is_active else None
+        before = objective.kept()
         former = self._length
-        is_undone = self._take(svrg, trained, a_pass, workers, before)
+        is_undone = self._take(objective, before, is_resumed)
         if before is not None and before.steps and former:
-            self._steps_cost = 1 + 2 * before.steps / max(self._sample.read, 1)
+            self._steps_cost = 1 + 2 * before.steps / max(objective.batches, 1)
             self._steps_earn = _earned(former, self._length) / self._steps_cost
         self._reach, self._jumps, self._first_length = 1., 0, self._length
         return is_undone
 
-    def jump(self, svrg, trained, a_pass, workers):
+    def jump(self, objective):
         """Go to where the regime has the optimum, if that pays; tell whether weights have moved.
 
         It pays as long as jumps have taken fewer passes than the steps before them, or shorten the
         way by more in a pass.
         """
-        pays, = workers.allreduce_max([float(self._jumps < self._steps_cost or _earned(
+        pays, = objective.agree([float(self._jumps < self._steps_cost or _earned(
             self._first_length, self._length) >= self._jumps * self._steps_earn)])
         if not (pays and self._reach and self._jumps < self.regime.jumps
-                and np.isfinite(self.way).all()) or svrg.reference.noise_sources():
+                and np.isfinite(self.way).all()) or objective.noise_sources:
             return False
-        a_pass = a_pass.again()
-        if a_pass is None:
+        if not objective.rewind():
             return False
-        begin, end = PreviousSnapshot(svrg), self._end
+        begin, at = objective.kept(), self.point.weights
+        end = self._end if self._reach == 1 else at + self._reach * (self._end - at)
         try:
-            if not self._go(svrg, trained, end):
+            if not objective.go_to(self.metric, end):
                 return False
-            is_undone = self._take(svrg, trained, a_pass, workers, begin, has_jumped=True)
+            is_undone = self._take(objective, begin, has_jumped=True)
         except BaseException:  # nobody has seen whether the jump lowers the objective
-            roll_back(svrg, begin, trained)
+            objective.go_back(begin)
             self.forget_history()
             raise
         self._jumps += 1
@@ -235,49 +232,35 @@ class SnapshotRule(LRScheduler):
         self._reach = 1. if not is_undone else 0.5 if self._reach == 1 else 0.
         return True
 
-    def _take(self, svrg, trained, a_pass, workers, before, has_jumped=False):
-        mean_gradient, weights = trained.mean_gradient(), svrg.reference.values_of(trained.model)
+    def _take(self, objective, before, is_resumed=False, has_jumped=False):
+        mean_gradient, shapes = objective.mean_gradient, objective.shapes
         negative = {name: value for name, value in mean_gradient.multipliers.items() if value < 0}
-        if negative and trained.rule is self:
+        if negative and objective.sets_rate:
             raise ValueError('lr_mult must be 0 or more with svrg_lbfgs, and not %s' % negative)
-        shapes = {name: weights[name][0].shape for name in mean_gradient.updated(weights)}
         multipliers = {name: abs(mean_gradient.multipliers[name]) for name in shapes}
         # A first step may have shown that layers draw random numbers, and a resumed run may have
         # operators that the saved one had not, or none.
-        is_fresh, = workers.allreduce_max([float(
+        is_fresh, = objective.agree([float(
             self._is_fresh or (self.metric.shapes, self.metric.multipliers)
             != (shapes, multipliers) or isinstance(self.regime, Composite) is (
                 mean_gradient.is_smooth) or isinstance(self.regime, Smooth)
-            and bool(svrg.reference.noise_sources()))])
-        looks = is_fresh or svrg.training.is_resumed and not has_jumped
-        moments = InputMoments(svrg.reference, a_pass) if looks else None
-        self._sample = sample = SampledBatch(a_pass, svrg.snapshot.num_taken, moments)
-        former = svrg.snapshot.full_gradient
-        try:
-            svrg.take_snapshot(trained.model, sample, workers, may_be_undone=(
-                trained.rule is self and not is_fresh and before is not None
+            and bool(objective.noise_sources))])
+        with objective.told_by(self.forget_history):
+            found = objective.take_snapshot(bool(is_fresh or is_resumed), (
+                objective.sets_rate and not is_fresh and before is not None
                 and (before.steps > 0 or has_jumped)))
-            found = moments.of_all(workers) if looks else {}
-            if is_fresh or looks and not self.metric.is_of(found):  # a resume, on other data
+            if is_fresh or is_resumed and not self.metric.is_of(found):  # on other data
                 is_fresh = True
-                self._begin(svrg, mean_gradient, shapes, multipliers, found)
-            self._find_invariant(svrg, trained, workers, is_fresh)
-            return self._learn(svrg, trained, None if is_fresh else before, workers, has_jumped)
-        except BaseException:
-            if svrg.snapshot.full_gradient is not former:
-                svrg.snapshot.is_stale = True  # the next one sets the rate
-                self.forget_history()
-            raise
+                self._begin(objective, shapes, multipliers, found)
+            self._find_invariant(objective, is_fresh)
+            return self._learn(objective, None if is_fresh else before, has_jumped)
 
-    def _begin(self, svrg, mean_gradient, shapes, multipliers, moments):
+    def _begin(self, objective, shapes, multipliers, moments):
         """Begin a regime in the metric of the inputs."""
-        weights, full_gradient = svrg.reference.weights(), svrg.snapshot.full_gradient
-        dtype = np.result_type(np.float32, *(weights[name][0].dtype for name in shapes)).name
-        is_random = bool(svrg.reference.noise_sources())
-        blocks = blocks_of(moments, mean_gradient, shapes, 1 / mean_gradient.per_row(full_gradient),
-                           dtype)
-        has_room = room_for(sum(map(math.prod, shapes.values()))) > 0 and not any(
-            is_row_sparse(weights[name][0]) for name in mean_gradient.proximal)
+        mean_gradient, dtype = objective.mean_gradient, objective.dtype_of_steps(shapes)
+        is_random = bool(objective.noise_sources)
+        blocks = blocks_of(moments, mean_gradient, shapes, 1 / objective.units, dtype)
+        has_room = room_for(sum(map(math.prod, shapes.values()))) > 0 and not objective.is_sparse
         # In a network the metric of the first layer alone makes training slower.
         is_whole = set(shapes) <= {name for layer in moments for name in layer[:2]}
         if not (is_whole or has_room and mean_gradient.is_smooth and not is_random):
@@ -294,24 +277,20 @@ class SnapshotRule(LRScheduler):
             self.regime = Smooth(metric, dtype)
         self.regime.is_whole = is_whole and has_room and not is_random
 
-    def _find_invariant(self, svrg, trained, workers, is_fresh):
+    def _find_invariant(self, objective, is_fresh):
         """Find what the loss does not see; near an optimum only gradients of batches tell."""
-        found = [svrg.snapshot.full_gradient]
+        found = [objective.slopes(self.metric)]
         if is_fresh and self.metric.blocks:
-            with near_snapshot(svrg, trained, workers, self.metric):
-                found.insert(0, svrg.sum_of_gradients(
-                    trained.model, [self._sample.batch], self._sample, workers).mean())
-        for each in filter(None, found):
-            self.metric.find_invariant(self.metric.vector(each.totals()), is_fresh,
-                                       not trained.mean_gradient().is_smooth)
-            is_fresh = False
+            found.insert(0, objective.slopes(self.metric, of_batch=True))
+        for each in found:
+            if each is not None:
+                self.metric.find_invariant(each, is_fresh, bool(objective.mean_gradient.proximal))
+                is_fresh = False
 
-    def _learn(self, svrg, trained, before, workers, has_jumped):
+    def _learn(self, objective, before, has_jumped):
         """Learn from the snapshot; go back to the one before if that is better, and tell so."""
-        mean_gradient, regime, sample = trained.mean_gradient(), self.regime, self._sample
-        former, now = (each and mean_gradient.point(self.metric, *each) for each in (
-            before and (before.full_gradient, before.weights),
-            (svrg.snapshot.full_gradient, svrg.reference.weights())))
+        mean_gradient, regime = objective.mean_gradient, self.regime
+        former, now = before and objective.point(self.metric, before), objective.point(self.metric)
         restarts = former is not None and not math.isclose(former.units, now.units, rel_tol=1e-6)
         if restarts:  # in other units
             former = None
@@ -319,44 +298,45 @@ class SnapshotRule(LRScheduler):
         for each in filter(None, (former, now)):  # its rounding may be in all that comes later
             if math.isfinite(each.objective):
                 self._largest = max(self._largest, abs(each.objective))
-        move = Move() if former is None else Move.between(self.metric, former, now, workers)
+        move = Move() if former is None else Move.between(
+            self.metric, former, now, objective.agree)
         of_outputs = self.metric.rounding(now.weights, regime.dtype)
         rounding = ROUGHLY * precision_of(regime.dtype) * self._largest + of_outputs * (
             self.of_batch + of_outputs / (regime.pairs.gamma or math.inf))
-        steps, batches, changed, rows_differ = workers.allreduce_max([
-            before.steps if former else 0, sample.read, change(
-                former, now, move, rounding, regime.is_whole and not leaves_out_other_rows(
-                    sample.train_data) and svrg.warn_once) if move.length and not regime.has_noise
+        steps, batches, changed, rows_differ = objective.agree([
+            before.steps if former else 0, objective.batches, change(
+                former, now, move, rounding, regime.is_whole and not objective.leaves_out_rows
+                and objective.warn_once) if move.length and not regime.has_noise
             else -math.inf if np.isfinite(now.gradient).all() else math.inf,
             former is not None and former.rows != now.rows])
         self.rows_differ |= bool(rows_differ)
         # A jump without a change ends there, but where a penalty may hide the change.
-        is_undone = bool(former is not None and trained.rule is self and (steps or has_jumped)
+        is_undone = bool(former is not None and objective.sets_rate and (steps or has_jumped)
                          and (changed > 0 or has_jumped and not changed and not former.penalty))
         if not has_jumped:
             self.is_stuck = bool(steps and not move.length)
         if is_undone:
-            roll_back(svrg, before, trained)
+            objective.go_back(before)
             self.num_rollbacks += not has_jumped
         if steps:
             regime.slowdown = max(1., regime.slowdown * (2 if is_undone else 0.5))
         if is_undone and changed > ROUGHLY * abs(move.before):
             regime.shorten()
         elif move.length and not regime.has_noise:
-            if self._is_seen(svrg, trained, move, workers):
+            if self._is_seen(objective, move):
                 regime.learn(move, changed < 0 and not is_undone)
             elif changed < -rounding:  # a slope without a curvature
                 regime.lengthen()
         if (regime.pairs.gamma is None or regime.has_noise) and not is_undone:
             along = -self.metric.pull(now.gradient)
-            found = probe(svrg, trained, sample, workers, self.metric, along if along.any()
+            found = probe(objective, self.metric, along if along.any()
                           else np.random.RandomState(0).normal(size=along.size))
             self.of_batch = self._of_zero = found.slope
             regime.learn(found)
         regime.follow(mean_gradient.decays)
         self.point = former if is_undone else now
         self.way, self._end = regime.way(self.point)
-        self._length, = workers.allreduce_max([float(np.linalg.norm(self.way))])
+        self._length, = objective.agree([float(np.linalg.norm(self.way))])
         self._is_fresh = restarts
         self._steps = int(steps) or self._steps or 2 * int(batches)
         self.rate = float(np.clip(regime.rate(
@@ -364,29 +344,16 @@ class SnapshotRule(LRScheduler):
         self._preconditioners = {}
         return is_undone
 
-    def _is_seen(self, svrg, trained, move, workers):
+    def _is_seen(self, objective, move):
         """Tell whether a move has changed the slope along it by more than rounding."""
         def is_seen():
-            seen, = workers.allreduce_max([float(
+            seen, = objective.agree([float(
                 abs(move.product) > self._rounding_of_gradient * math.sqrt(move.length))])
             return bool(seen)
 
         if not is_seen():  # beside that of the batch of an earlier snapshot
-            with near_snapshot(svrg, trained, workers, self.metric) as point_at:
-                self.measure_noise(point_at)
+            self.measure_noise(objective)
         return is_seen()
-
-    def _go(self, svrg, trained, end):
-        """Go to the end of the way, or a part of it; tell whether weights have moved."""
-        begin, at = self.point.weights, svrg.reference.weights()
-        there = end if self._reach == 1 else begin + self._reach * (end - begin)
-        weights = {name: [like(old, part) for old in at[name]]
-                   for name, part in self.metric.arrays(there).items()}
-        if all((with_dense_storage(weights[name][0]) == with_dense_storage(
-                at[name][0])).min().asscalar() for name in weights):
-            return False
-        trained.go_to(weights)
-        return True
 
     # A step
 

@@ -1,7 +1,5 @@
 """The optimizer 'svrg_lbfgs' by Module, against float64."""
 
-from types import SimpleNamespace
-
 import mxnet as mx
 import numpy as np
 import pytest
@@ -10,7 +8,7 @@ import oracle
 from pairs import in_pairs
 from problems import TWO_DEVICES, Problem
 from svrg_lbfgs import SvrgLbfgs
-from svrg_optimization.kvstore.workers import OverDevices
+from svrg_optimization.core.front_end import Workers
 from svrg_optimization.rate import smooth
 from svrg_optimization.rate.metric import Metric
 from svrg_optimization.rate.snapshot_rule import SnapshotRule
@@ -46,12 +44,12 @@ def test_training_is_that_of_two_loops(monkeypatch, kind, wd, rows, momentum, ju
     problem.assert_weights(module, twin.weights, 1e-6)
 
 
-class Repeated:
-    """A pass that cannot be read again, which counts how often it is asked."""
+class Once:
+    """An objective whose data cannot be read again, which counts how often it is asked."""
 
-    asked = 0
+    asked, noise_sources, agree = 0, (), staticmethod(Workers().allreduce_max)
 
-    def again(self):
+    def rewind(self):
         self.asked += 1
 
 
@@ -62,10 +60,9 @@ class Repeated:
     (20, 5., 0.1, False)])
 def test_jumps_go_on_as_long_as_they_pay(jumps, earned, of_steps, pays):
     """An epoch of steps costs three passes."""
-    rule, a_pass = SnapshotRule(), Repeated()
+    rule, objective = SnapshotRule(), Once()
     rule.regime = smooth.Smooth(Metric({'w': (3,)}, {'w': 1.}), 'float64')
     rule.way, rule._jumps, rule._reach, rule._steps_earn = np.ones(3), jumps, 1., of_steps
     rule._first_length, rule._length = np.exp(earned), 1.
-    svrg = SimpleNamespace(reference=SimpleNamespace(noise_sources=list))
-    assert not rule.jump(svrg, None, a_pass, OverDevices())
-    assert a_pass.asked == pays
+    assert not rule.jump(objective)
+    assert objective.asked == pays

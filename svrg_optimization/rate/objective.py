@@ -1,0 +1,262 @@
+"""The door to a model, its data and its workers: the function that is minimised, as rate/ sees it.
+
+All else in rate/ that learns, judges or jumps is mathematics on NumPy's vectors. It takes an
+Objective, or what has its methods: tests/support/quadratic.py has the smallest one.
+"""
+
+import contextlib
+from typing import Any, Dict, NamedTuple
+
+import numpy as np
+
+from ..core.arrays import is_row_sparse, like, shifted, with_dense_storage
+from ..core.front_end import BatchesOfPass, joined_count
+from ..data.iterators import leaves_out_other_rows
+from .moments import InputMoments
+
+
+class Kept(NamedTuple):
+    """A snapshot that the next one replaces: its weights and gradient, and the steps from it."""
+
+    values: Dict[str, list]
+    full_gradient: Any
+    steps: int
+
+
+class SampledBatch(BatchesOfPass):
+    """A pass that keeps one batch, chosen uniformly, and adds all batches to InputMoments.
+
+    `seed` is that of the choice, which does not use NumPy's global generator.
+    """
+
+    def __init__(self, a_pass, seed, moments=None):
+        super().__init__(a_pass.train_data, a_pass.count)
+        self.states = a_pass.states
+        self.batch, self.read, self._a_pass, self._moments = None, 0, a_pass, moments
+        self.reads_inputs = moments is not None
+        self._generator = np.random.RandomState(seed)
+
+    def batches(self, at_once=None):
+        """Yield the batches; keep one, by reservoir sampling, and the states before it."""
+        for batch in self._a_pass.batches(at_once):
+            for place in range(joined_count(batch)):
+                self.read += 1
+                if self._generator.randint(self.read) == 0:
+                    one = batch.part(place) if joined_count(batch) > 1 else batch
+                    self.batch, states = self._a_pass.kept(one), self.states
+            yield batch
+            if self._moments is not None:
+                self._moments.add(batch)
+        if self.batch is not None:
+            self.states = states
+
+
+class Objective:
+    """The mean objective of a model over its data, at and near the snapshot.
+
+    Points and moves are vectors of a Metric. What is asked of workers they all must ask.
+
+    Parameters
+    ----------
+    svrg : SVRG
+        The snapshot of the model.
+    trained : TrainedModel
+        The model.
+    a_pass, workers : optional
+        As in ``SVRG.take_snapshot``. Without them there are only the numbers of the snapshot.
+
+    Attributes
+    ----------
+    agree : callable
+        Returns for each of a list of numbers the largest of all workers, so that they decide alike.
+    warn_once : callable
+        Warns of each message once.
+    tol : float or None
+        The setting.
+    sets_rate : bool
+        Whether the optimizer is 'svrg_lbfgs'.
+    """
+
+    def __init__(self, svrg, trained, a_pass=None, workers=None):
+        self._svrg, self._trained, self._workers = svrg, trained, workers
+        self._first_pass = self._pass = a_pass
+        self._sample, self._reference = None, svrg.reference
+        self.agree, self.warn_once = getattr(workers, 'allreduce_max', None), svrg.warn_once
+        self.tol, self.sets_rate = svrg.settings.tol, trained.rule is not None
+
+    # What it is
+
+    @property
+    def mean_gradient(self):
+        """The MeanGradient, with multipliers, decays, momentum and proximal operators."""
+        return self._trained.mean_gradient()
+
+    @property
+    def noise_sources(self):
+        """The layers, such as Dropout, that make it another one in each batch."""
+        return self._reference.noise_sources()
+
+    @property
+    def leaves_out_rows(self):
+        """Whether each pass is known to leave out other rows."""
+        return leaves_out_other_rows(self._first_pass.train_data)
+
+    @property
+    def shapes(self):
+        """Shape of each parameter that is updated, by name."""
+        weights = self._reference.values_of(self._trained.model)
+        return {name: weights[name][0].shape for name in self.mean_gradient.updated(weights)}
+
+    @property
+    def dtype(self):
+        """Name of the least precise dtype of the weights."""
+        return self.mean_gradient.dtype(self._reference.weights())
+
+    def dtype_of_steps(self, names):
+        """Return 'float32' or 'float64', which steps of some parameters are computed in."""
+        return np.result_type(np.float32, *(
+            self._reference.weights()[name][0].dtype for name in names)).name
+
+    @property
+    def is_sparse(self):
+        """Whether a proximal operator is applied to a row_sparse weight."""
+        return any(is_row_sparse(self._reference.weights()[name][0])
+                   for name in self.mean_gradient.proximal)
+
+    # The snapshot
+
+    @property
+    def number(self):
+        """How many snapshots were taken."""
+        return self._svrg.snapshot.num_taken
+
+    @property
+    def batches(self):
+        """Number of batches in the pass of the latest one."""
+        return self._sample.read
+
+    @property
+    def units(self):
+        """Factor from the objective per row to the one that a step follows."""
+        return self.mean_gradient.per_row(self._svrg.snapshot.full_gradient)
+
+    @property
+    def value(self):
+        """The mean objective per row at the snapshot, None without one or if it is not known."""
+        return self._at_snapshot('objective')
+
+    @property
+    def norm(self):
+        """The norm of the mean gradient at the snapshot, None without one."""
+        return self._at_snapshot('norm')
+
+    def _at_snapshot(self, method):
+        snapshot = self._svrg.snapshot
+        return getattr(self.mean_gradient, method)(
+            snapshot.full_gradient, self._reference.weights()) if snapshot.is_active else None
+
+    def take_snapshot(self, reads_inputs=False, may_be_undone=False):
+        """Take a snapshot of the model's weights; map each Layer to its Moments, if they are read.
+
+        It also draws a batch. `may_be_undone` as in ``SVRG.take_snapshot``.
+        """
+        moments = InputMoments(self._reference, self._pass) if reads_inputs else None
+        self._sample = SampledBatch(self._pass, self.number, moments)
+        self._svrg.take_snapshot(self._trained.model, self._sample, self._workers, may_be_undone)
+        return moments.of_all(self._workers) if moments else {}
+
+    @contextlib.contextmanager
+    def told_by(self, forget):
+        """Let a snapshot be stale if an error ends what is learned from it: `forget` is called."""
+        former = self._svrg.snapshot.full_gradient
+        try:
+            yield
+        except BaseException:
+            if self._svrg.snapshot.full_gradient is not former:
+                self._svrg.snapshot.is_stale = True  # the next one sets the rate
+                forget()
+            raise
+
+    def rewind(self):
+        """Begin another pass, which what is asked next reads; tell whether there is one."""
+        self._pass = self._first_pass.again()
+        return self._pass is not None
+
+    def kept(self):
+        """Return the snapshot as `go_back` takes it, None without one."""
+        snapshot = self._svrg.snapshot
+        return Kept(self._reference.copy_of_values(), snapshot.full_gradient,
+                    snapshot.num_update - snapshot.taken_at) if snapshot.is_active else None
+
+    def go_back(self, kept):
+        """Set the model and the snapshot to one that was kept."""
+        def go():
+            self._svrg.snapshot.replace(None)  # until it is whole again
+            self._reference.set_values(kept.values)
+            self._trained.go_to(kept.values)
+            self._svrg.snapshot.replace(kept.full_gradient)
+
+        try:
+            go()
+        except BaseException:  # a Ctrl-C in the middle
+            go()
+            raise
+
+    def go_to(self, metric, weights):
+        """Set the model to weights; tell whether it has moved from those of the snapshot."""
+        at = self._reference.weights()
+        there = {name: [like(old, part) for old in at[name]]
+                 for name, part in metric.arrays(weights).items()}
+        if all((with_dense_storage(there[name][0]) == with_dense_storage(
+                at[name][0])).min().asscalar() for name in there):
+            return False
+        self._trained.go_to(there)
+        return True
+
+    # Points
+
+    def point(self, metric, kept=None):
+        """Return the Point of the snapshot, or of one that was kept."""
+        if kept is not None:
+            return self.mean_gradient.point(metric, kept.full_gradient, kept.values)
+        return self.mean_gradient.point(
+            metric, self._svrg.snapshot.full_gradient, self._reference.weights())
+
+    def point_at(self, metric, move=None):
+        """Return the Point at the snapshot plus a move of the variables, by another pass."""
+        self.rewind()
+        batches = self._pass.batches(self._reference.batches_at_once)
+        with self._near(metric, move, batches, self._pass) as full_gradient:
+            return self.mean_gradient.point(metric, full_gradient, self._reference.weights())
+
+    def point_of_batch(self, metric, move=None, draws=None):
+        """Return the Point that the drawn batch finds there, None if it is all padding.
+
+        If `draws` is given, random layers draw new numbers, or repeat the last ones.
+        """
+        if draws is not None:
+            self._sample.is_repeated, self._sample.draws_random_numbers = True, draws
+        with self._near(metric, move, [self._sample.batch], self._sample) as full_gradient:
+            return full_gradient and self.mean_gradient.point(
+                metric, full_gradient, self._reference.weights())
+
+    def slopes(self, metric, of_batch=False):
+        """Return the gradient of the loss alone, or that of the drawn batch, None if padding."""
+        if not of_batch:
+            return metric.vector(self._svrg.snapshot.full_gradient.totals())
+        with self._near(metric, None, [self._sample.batch], self._sample) as full_gradient:
+            return full_gradient and metric.vector(full_gradient.totals())
+
+    @contextlib.contextmanager
+    def _near(self, metric, move, batches, a_pass):
+        """Yield the full gradient of batches near the snapshot, where the weights are until then."""
+        snapshot, reference = self._svrg.snapshot, self._reference
+        before, weights = reference.copy_of_values(), reference.weights()
+        with snapshot.being_replaced(lambda: reference.set_values(before)):
+            for name, by in ({} if move is None else metric.arrays(metric.push(move))).items():
+                for weight in weights[name]:
+                    shifted(weight, by).copyto(weight)
+            yield self._svrg.sum_of_gradients(
+                self._trained.model, batches, a_pass, self._workers).mean()
+            reference.set_values(before)
+            snapshot.replace(snapshot.full_gradient, snapshot.taken_at)
