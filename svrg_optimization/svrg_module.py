@@ -41,7 +41,8 @@ from .mxnet_repair.finder import SWITCH
 from .mxnet_repair.kvstore import raise_updater_error
 from .mxnet_repair.loader import mend_for_users
 from .proximal import ProximalOperator, ProximalOperators, weights_of
-from .rate import convergence
+from .rate import algorithm
+from .rate.objective import Objective
 from .rate.snapshot_rule import SnapshotRule
 from .rate.svrg_lbfgs import check_rule, rule_of, with_default_arguments
 from .rate.training import Training
@@ -198,7 +199,7 @@ class SVRGModule(Module):
     @property
     def result(self) -> 'Optional[Result]':
         """What the latest snapshot found and, after `fit`, why it ended. None before a snapshot."""
-        return convergence.result(self._svrg, TrainedModule(self._default_bucket))
+        return algorithm.result(self._svrg, TrainedModule(self._default_bucket))
 
     @property
     def learning_rate(self) -> Optional[float]:
@@ -249,7 +250,7 @@ class SVRGModule(Module):
 
         With svrg_lbfgs each component is divided by the root of the mean square of its column.
         """
-        return convergence.gradient_norm(self._svrg, TrainedModule(self._default_bucket))
+        return Objective(self._svrg, TrainedModule(self._default_bucket)).norm
 
     @property
     def objective(self) -> Optional[float]:
@@ -259,7 +260,7 @@ class SVRGModule(Module):
         plus the value of the proximal operators. It is None before the first snapshot, and if
         the loss is a custom operator, whose value is not known.
         """
-        return convergence.objective(self._svrg, TrainedModule(self._default_bucket))
+        return Objective(self._svrg, TrainedModule(self._default_bucket)).value
 
     _default_bucket = property(lambda module: module._default or module)
     _snapshot = property(lambda module: module._svrg.snapshot)
@@ -718,7 +719,7 @@ class SVRGModule(Module):
             if svrg.settings.tol is None and trained.rule is None:
                 svrg.take_snapshot(self, a_pass, workers)
             else:
-                convergence.take(svrg, trained, a_pass, workers)
+                algorithm.take(svrg, trained, a_pass, workers)
         self._loop.end_pass(train_data, svrg.snapshot.num_update, train_data is not of_fit)
 
     # These two are kept for code written for mxnet.contrib: a pass does not call them.

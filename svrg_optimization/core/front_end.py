@@ -13,7 +13,7 @@ device. This is the loop of a front end whose gradients are sums over rows::
 
     svrg = SVRG(reference, Settings(tol=1e-6), WarnOnce(), Training())
     run = Run(svrg, trained, logging, rows,
-              lambda: convergence.take(svrg, trained, BatchesOfPass(rows), Workers()))
+              lambda: algorithm.take(svrg, trained, BatchesOfPass(rows), Workers()))
     for epoch in range(epochs):
         if not run.begin_epoch(epoch, epoch % 2 == 0):  # a snapshot every two epochs
             break

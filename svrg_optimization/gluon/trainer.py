@@ -21,7 +21,8 @@ from ..mxnet_repair.finder import SWITCH
 from ..mxnet_repair.kvstore import open_distributed, raise_updater_error, set_updater
 from ..mxnet_repair.loader import mend_for_users
 from ..proximal import ProximalOperator, ProximalOperators
-from ..rate import convergence
+from ..rate import algorithm
+from ..rate.objective import Objective
 from ..rate.svrg_lbfgs import check_rule, with_default_arguments
 from ..rate.training import Training
 from ..svrg_optimizer import _SVRGOptimizer, agreed, check_learning_rate
@@ -198,7 +199,7 @@ class SVRGTrainer(gluon.Trainer):
         parameters that are updated. If you set `rescale_grad`, wd is divided by it. With
         `proximal` it is the largest component of the gradient mapping, as in SVRGModule.
         """
-        return convergence.gradient_norm(self._svrg, self._trained)
+        return Objective(self._svrg, self._trained).norm
 
     @property
     def objective(self) -> Optional[float]:
@@ -207,7 +208,7 @@ class SVRGTrainer(gluon.Trainer):
         It is the mean of what `objective` returned for all rows, plus half the weight decay
         times the squared weights, plus the value of the proximal operators.
         """
-        return convergence.objective(self._svrg, self._trained)
+        return Objective(self._svrg, self._trained).value
 
     @property
     def has_converged(self) -> bool:
@@ -217,7 +218,7 @@ class SVRGTrainer(gluon.Trainer):
     @property
     def result(self) -> 'Optional[Result]':
         """What the latest snapshot found and, after `epochs`, why it ended. None before one."""
-        return convergence.result(self._svrg, self._trained)
+        return algorithm.result(self._svrg, self._trained)
 
     def update_full_grads(self, train_data: Iterable[Any], batches: Optional[int] = None,
                           states: Sequence[Any] = ()) -> None:
@@ -282,7 +283,7 @@ class SVRGTrainer(gluon.Trainer):
         if self._svrg.settings.tol is None and trained.rule is None:
             self._svrg.take_snapshot(self, a_pass, workers)
         else:
-            convergence.take(self._svrg, trained, a_pass, workers)
+            algorithm.take(self._svrg, trained, a_pass, workers)
         self._yielded.end_pass(train_data)
         a_pass.rewind()
 

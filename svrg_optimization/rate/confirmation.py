@@ -60,6 +60,12 @@ class Curvature(NamedTuple):
     changes: np.ndarray
 
 
+def bound(pairs, way, smallest):
+    """Return how far the optimum is at most, given the way by SecantPairs and θ."""
+    error = math.sqrt(max(pairs.largest() * (way @ pairs.inverse()(way)), 0.))
+    return float(np.linalg.norm(way)) + error * (1 / smallest - 1)
+
+
 def flattest(product, precision, pairs, sees, size, agree, seed=0):
     """Return the Curvature of a matrix beside that of SecantPairs.
 

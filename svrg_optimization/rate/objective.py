@@ -73,8 +73,8 @@ class Objective:
         Warns of each message once.
     tol : float or None
         The setting.
-    sets_rate : bool
-        Whether the optimizer is 'svrg_lbfgs'.
+    rule : SnapshotRule or None
+        That of the optimizer 'svrg_lbfgs'.
     """
 
     def __init__(self, svrg, trained, a_pass=None, workers=None):
@@ -82,9 +82,14 @@ class Objective:
         self._first_pass = self._pass = a_pass
         self._sample, self._reference = None, svrg.reference
         self.agree, self.warn_once = getattr(workers, 'allreduce_max', None), svrg.warn_once
-        self.tol, self.sets_rate = svrg.settings.tol, trained.rule is not None
+        self.tol, self.rule = svrg.settings.tol, trained.rule
 
     # What it is
+
+    @property
+    def sets_rate(self):
+        """Whether the optimizer is 'svrg_lbfgs'."""
+        return self.rule is not None
 
     @property
     def mean_gradient(self):
@@ -249,7 +254,7 @@ class Objective:
 
     @contextlib.contextmanager
     def _near(self, metric, move, batches, a_pass):
-        """Yield the full gradient of batches near the snapshot, where the weights are until then."""
+        """Yield the full gradient of batches near the snapshot; its weights are there meanwhile."""
         snapshot, reference = self._svrg.snapshot, self._reference
         before, weights = reference.copy_of_values(), reference.weights()
         with snapshot.being_replaced(lambda: reference.set_values(before)):

@@ -120,6 +120,18 @@ class Regime:
                                  lambda change: metric.pull(former.unpull(change)))
             self._measure_in(metric)
 
+    def sees(self, vector, weights):
+        """Return variables without the directions that say nothing of the distance at weights.
+
+        Inputs do not vary along them, the loss does not see them, or an operator holds a weight.
+        """
+        metric = self.metric
+        if self.proximal:
+            free = metric.vector({name: (array != 0) | (name not in self.proximal)
+                                  for name, array in metric.arrays(weights).items()})
+            vector = metric.whiten(metric.without_shifts(metric.push(vector), free.astype(float)))
+        return metric.resolved(metric.seen_by_loss(vector))
+
     def step_size(self, name, rate, like):
         """Return a rate for the operator of a parameter, or an array of one for each element.
 

@@ -2,17 +2,6 @@
 
 from typing import NamedTuple, Optional
 
-# Why a training ended, in words. Those that converged come first.
-REASONS = {
-    'converged': 'training converged%(to)s',
-    'at the floor': "training converged to %(dtype)s's precision",
-    'epochs used up': 'training did not converge%(to)s: %(advice)s',
-    'rolled back': 'training did not converge%(to)s: the last steps went up and were undone, '
-                   '%(advice)s',
-    'no step': 'training did not converge%(to)s: no step lowers the objective, '
-               '%(advice)s',
-    'not finite': 'training did not converge%(to)s: the gradient is not finite, %(advice)s'}
-
 
 class Result(NamedTuple):
     """What a snapshot has found. At the end of a training it says why that ended.

@@ -36,3 +36,11 @@ def change(before, now, move, rounding, warn_once=None):
     by_slopes, hidden = sum(slopes) / 2 + penalty, precision_of(float) * (
         abs(before.penalty) + abs(now.penalty))
     return by_slopes if abs(by_slopes) > hidden else 0.
+
+
+def is_worse(rise, steps, has_jumped, penalty):
+    """Tell whether steps or a jump, which have changed the objective by `rise`, are undone.
+
+    Jumps without a change end there, but where a penalty of the snapshot before may hide it.
+    """
+    return bool((steps or has_jumped) and (rise > 0 or has_jumped and not rise and not penalty))

@@ -7,8 +7,8 @@ import time
 
 from ..core.front_end import NoLossError
 from ..data.iterators import leaves_out_other_rows
-from .convergence import result as result_of
-from .convergence import words
+from .algorithm import result as result_of
+from .objective import Objective
 from .training import reference_to
 
 
@@ -120,13 +120,9 @@ class Run:
 
     def _say_why(self):
         """Set in the result why training has ended; log it, and warn if it did not converge."""
-        svrg, trained = self._svrg, self._trained
-        training, tol = svrg.training, svrg.settings.tol
-        result = result_of(svrg, trained)
-        reason = result.reason or 'epochs used up'
-        result = result._replace(reason=reason, words=words(svrg, trained, reason),
-                                 epochs=training.epochs, passes=training.passes(svrg.snapshot))
-        training.record(result, svrg.snapshot)
+        svrg, trained, tol = self._svrg, self._trained, self._svrg.settings.tol
+        result_of(svrg, trained)
+        result = svrg.training.conclude(Objective(svrg, trained))
         if tol is not None or trained.rule is not None:
             self._logger.info('%s', result)
         if tol is not None and not result.has_converged:

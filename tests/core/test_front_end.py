@@ -17,7 +17,8 @@ from svrg_optimization.core.full_gradient import BatchGradient, Sum
 from svrg_optimization.core.optimality import MeanGradient
 from svrg_optimization.core.settings import Settings
 from svrg_optimization.core.svrg import SVRG, Step
-from svrg_optimization.rate import convergence
+from svrg_optimization.rate import algorithm
+from svrg_optimization.rate.objective import Objective
 from svrg_optimization.rate.run import Run
 from svrg_optimization.rate.svrg_lbfgs import SnapshotRule
 from svrg_optimization.rate.training import Training
@@ -78,7 +79,7 @@ def train(epochs, rule=None):
     batches = [np.arange(begin, min(begin + 5, 23)) for begin in range(0, 23, 5)]
 
     def take():
-        convergence.take(svrg, model, Batches(batches), Workers())
+        algorithm.take(svrg, model, Batches(batches), Workers())
 
     run = Run(svrg, model, logging, batches, take)
     for epoch in range(epochs):
@@ -97,7 +98,7 @@ def train(epochs, rule=None):
             svrg.end_step()
         run.end_epoch()
     take()
-    return model.weights['w'][0].asnumpy(), convergence.gradient_norm(svrg, model)
+    return model.weights['w'][0].asnumpy(), Objective(svrg, model).norm
 
 
 def test_steps_are_those_of_the_paper():

@@ -1,15 +1,11 @@
 """The flattest direction of a matrix beside that of secant pairs, against NumPy's eigenvalues."""
 
-import types
-
 import numpy as np
 import pytest
 
 from dense_metric import by_bfgs
-from svrg_optimization.core.front_end import Workers
-from svrg_optimization.rate.confirmation import flattest
+from svrg_optimization.rate.confirmation import bound, flattest
 from svrg_optimization.rate.secant_pairs import SecantPairs
-from svrg_optimization.rate.snapshot_rule import SnapshotRule
 
 SIZE, GAMMA = 12, 0.3
 ROOT = np.random.RandomState(1).normal(size=(SIZE, SIZE))
@@ -42,7 +38,7 @@ class Model:
             self.products += 1
             return product(vector)
 
-        return flattest(counted, precision, self.pairs, sees, SIZE, Workers().allreduce_max)
+        return flattest(counted, precision, self.pairs, sees, SIZE, list)
 
 
 @pytest.mark.parametrize('number', [0, 3])
@@ -144,17 +140,16 @@ def test_products_that_are_of_no_hessian_are_told(number, kind, is_resolved):
 @pytest.mark.parametrize('number', [0, 3])
 def test_the_bound_of_the_distance_holds_and_is_near_it(number):
     """Also for the gradient that the pairs miss most, where the way over θ is too short."""
-    model, rule = Model(number), SnapshotRule()
+    model = Model(number)
     matrix = model.with_curvatures([0.2, *np.linspace(0.95, 1.05, SIZE - 1)])
-    rule.regime = types.SimpleNamespace(pairs=model.pairs)
-    rule.smallest = model.flattest(lambda vector: matrix @ vector).smallest
+    smallest = model.flattest(lambda vector: matrix @ vector).smallest
     worst = model.matrix @ np.linalg.svd(np.linalg.solve(matrix, model.matrix))[2][0]
     for gradient in [*np.eye(SIZE), worst]:
-        rule.way, far = -model.pairs.times(gradient), np.linalg.norm(
-            np.linalg.solve(matrix, gradient))
-        assert far <= rule.bound() * (1 + 1e-9)
-    assert far >= (0.4 if number else 0.99) * rule.bound()
-    assert not number or far > 1.1 * np.linalg.norm(rule.way) / rule.smallest
+        way, far = -model.pairs.times(gradient), np.linalg.norm(np.linalg.solve(matrix, gradient))
+        at_most = bound(model.pairs, way, smallest)
+        assert far <= at_most * (1 + 1e-9)
+    assert far >= (0.4 if number else 0.99) * at_most
+    assert not number or far > 1.1 * np.linalg.norm(way) / smallest
 
 
 def test_what_a_check_has_learned_hides_nothing_of_the_next_one():
@@ -165,7 +160,7 @@ def test_what_a_check_has_learned_hides_nothing_of_the_next_one():
     for move, change in zip(found.moves[::-1], found.changes[::-1]):
         model.pairs.add(move, change)
     same, other = (flattest(lambda vector: matrix @ vector, 1e-8, model.pairs,
-                            lambda vector: vector, SIZE, Workers().allreduce_max, seed) for seed in (0, 1))
+                            lambda vector: vector, SIZE, list, seed) for seed in (0, 1))
     assert same.smallest > 0.9 and other.smallest < 1e-2
 
 
@@ -182,7 +177,7 @@ def test_what_is_flat_in_the_model_is_found_from_each_random_vector(others, know
     matrix = (TURN * [1e-8, *others / GAMMA]) @ TURN.T
     for seed in range(100):
         found = flattest(lambda vector: matrix @ vector, 1e-8, model.pairs, lambda vector: vector,
-                         SIZE, Workers().allreduce_max, seed)
+                         SIZE, list, seed)
         assert found.smallest <= 0.0101
 
 
@@ -194,6 +189,6 @@ def test_where_products_cannot_tell_more_a_flat_direction_may_hide():
     model = Model(0)
     matrix = model.with_curvatures([0., *np.full(5, 5e-4), *np.ones(SIZE - 6)])
     found = [flattest(lambda vector: matrix @ vector, 3e-4, model.pairs, lambda vector: vector,
-                      SIZE, Workers().allreduce_max, seed) for seed in range(100)]
+                      SIZE, list, seed) for seed in range(100)]
     assert sum(each.is_sharp for each in found) <= 4
     assert min(each.smallest for each in found if not each.is_sharp) > 1e-5

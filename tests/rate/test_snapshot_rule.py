@@ -7,7 +7,8 @@ import pytest
 import oracle
 from problems import TWO_DEVICES, Problem, assert_close
 from svrg_optimization.proximal import L1
-from svrg_optimization.rate import composite, smooth, snapshot_rule
+from svrg_optimization.rate import composite, learning, smooth
+from svrg_optimization.rate.learned import Noise
 
 pytestmark = pytest.mark.usefixtures('without_jumps')
 
@@ -55,7 +56,7 @@ def test_the_largest_objective_is_kept_through_a_descent():
         taken.step(4)
         taken.snapshot()
     assert taken.objective() < 0.9 * first
-    np.testing.assert_allclose(taken.rule._largest, first, rtol=1e-6)
+    np.testing.assert_allclose(taken.rule.learned.largest, first, rtol=1e-6)
 
 
 def test_the_rate_is_for_as_many_steps_as_there_were_before_a_snapshot():
@@ -115,7 +116,7 @@ def test_a_jump_that_does_not_lower_the_objective_is_undone(monkeypatch, proxima
         asked.append(taken.weights())
         return -1. if len(asked) == 1 else changed  # the steps are kept
 
-    monkeypatch.setattr(snapshot_rule, 'change', change)
+    monkeypatch.setattr(learning, 'change', change)
     taken.snapshot()
     assert len(asked) >= 3  # a second one goes half as far
     assert np.abs(asked[1]['fc_weight'] - before['fc_weight']).max() > 1e-3
@@ -128,7 +129,7 @@ def test_steps_of_no_change_are_kept(monkeypatch):
     taken = Taken()
     taken.step(4)
     before = taken.weights()
-    monkeypatch.setattr(snapshot_rule, 'change', lambda *_: 0.)
+    monkeypatch.setattr(learning, 'change', lambda *_: 0.)
     taken.snapshot()
     assert taken.rule.num_rollbacks == 0
     assert_close(taken.weights(), before, 0)
@@ -197,11 +198,11 @@ def test_a_move_that_changes_the_gradient_by_its_rounding_is_not_learned(
     taken.begin_at(start, 1)
     learned = []
     monkeypatch.setattr(smooth.Smooth, 'learn', lambda _, move, *told: learned.append(move))
-    taken.rule.of_batch = former or taken.rule.of_batch
+    taken.rule.learned.noise = Noise(former, former) if former else taken.rule.learned.noise
     weight = np.zeros_like(start['fc_weight'])
     weight[0] = size
     taken.module.set_params({'fc_weight': mx.nd.array(weight), 'fc_bias': mx.nd.zeros(3)}, {})
-    taken.rule._is_fresh = False  # as if steps had moved them
+    taken.rule.learned.is_fresh = False  # as if steps had moved them
     taken.snapshot()
     assert bool(learned) == is_learned
 

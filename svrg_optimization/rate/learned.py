@@ -1,0 +1,164 @@
+"""What snapshots have taught: the state of 'svrg_lbfgs', and its form in a file."""
+
+import dataclasses
+import math
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+
+from .._argument_checks import check_like
+from ..core.arrays import precision_of
+from ..core.optimality import Point
+from .composite import Composite
+from .constants import ROUGHLY, SLIGHT
+from .metric import Metric
+from .random import Random
+from .regime import Regime
+from .smooth import Smooth
+
+_REGIMES = {regime.__name__: regime for regime in (Smooth, Composite, Random)}
+
+
+class Noise(NamedTuple):
+    """Norms of the gradient of a batch, of which rounding is a part: each has half the precision.
+
+    A saturated loss has small gradients, whose rounding is that of what cancels in them: that of
+    the gradient at weights of 0.
+
+    Attributes
+    ----------
+    of_batch, of_zero : float
+        At the snapshot, and there or at weights of 0, whichever is larger.
+    """
+
+    of_batch: float = 0.
+    of_zero: float = 0.
+
+    def of_mean(self, dtype):
+        """Return by how much rounding may change a mean gradient."""
+        return ROUGHLY * precision_of(dtype) / 2 * self.of_zero
+
+
+@dataclasses.dataclass
+class Learned:
+    """What is learned; `learning.py` and `jumps.py` write it.
+
+    Attributes
+    ----------
+    rate : float or None
+        Learning rate since the latest snapshot; None before the first.
+    num_rollbacks : int
+        How often training went back to the snapshot before.
+    steps : int
+        Number of steps between two snapshots, as far as is known.
+    is_fresh : bool
+        Whether the next snapshot begins a regime.
+    rows_differ : bool
+        Whether some passes had another number of rows than the one before, or others.
+    largest : float
+        Largest objective so far, whose rounding may be in all that comes later.
+    noise : Noise
+        Of the gradients.
+    smallest : float
+        The smallest curvature beside that of the regime's pairs, as the latest check has found it.
+    next_check : int
+        The snapshot before which the next check is made only if its word is likely: a check that
+        has failed takes as many passes as there are snapshots in between.
+    length : float
+        Length of the way at the latest snapshot.
+    steps_cost, steps_earn : float
+        Passes that the steps to it took, with it, and by how many powers of e each of them has
+        shortened the way.
+    regime : Smooth, Composite or Random, or None
+        The metric, and curvatures in it; None before the first snapshot.
+    point : Point
+        The latest snapshot. No file has it, nor what follows.
+    way, end : numpy.ndarray
+        The way from there to the optimum, as the regime has it, in the variables of the metric;
+        the weights at its end.
+    is_stuck : bool
+        Whether the steps to it have moved no weight.
+    """
+
+    rate: Optional[float] = None
+    num_rollbacks: int = 0
+    steps: int = 0
+    is_fresh: bool = True
+    rows_differ: bool = False
+    largest: float = 0.
+    noise: Noise = Noise()
+    smallest: float = 1.
+    next_check: int = 0
+    length: float = 0.
+    steps_cost: float = 3.
+    steps_earn: float = 0.
+    regime: Optional[Regime] = None
+    point: Optional[Point] = None
+    way: Any = None
+    end: Any = None
+    is_stuck: bool = False
+
+    def forget(self):
+        """Let the next snapshot measure everything anew, since the weights or data are others."""
+        self.is_fresh, self.smallest, self.next_check, self.largest = True, 1., 0, 0.
+        self.rows_differ = False
+
+    @property
+    def knows_distance(self):
+        """Whether the metric is that of the outputs, and the way is known."""
+        regime = self.regime
+        return bool(regime.is_whole and regime.pairs.gamma and np.isfinite(self.way).all())
+
+    def flat_part(self):
+        """Name the parameter along which the way goes, if there is hardly a curvature."""
+        if self.regime is None or not self.knows_distance or not self.way.any():
+            return ''
+        pairs, way = self.regime.pairs, self.way
+        curvature = way @ pairs.inverse()(way) / (way @ way)
+        return self.regime.metric.largest_part(way) if curvature * pairs.gamma < SLIGHT else ''
+
+    def learn_check(self, check, number):
+        """Learn from a Check at the snapshot of a number."""
+        pairs = self.regime.pairs
+        self.noise, self.smallest = check.noise, check.smallest
+        self.next_check = number + check.passes
+        if check.flattest is not None:
+            pairs.flat = check.flattest
+        for pair in check.pairs:
+            pairs.add(*pair)
+        if check.pairs:
+            self.way, self.end = self.regime.way(self.point)
+
+    # A file
+
+    def state(self):
+        """Return a dict of numbers, strings and arrays, and lists and dicts, for a checkpoint."""
+        return {**{name: getattr(self, name) for name in _SAVED},
+                'noise': list(self.noise), 'regime': self.regime and self.regime.state()}
+
+    @classmethod
+    def from_state(cls, state, proximal, names=None):
+        """Return what had this `state`.
+
+        `proximal` maps names to the operators, and `names` those of the state to those of now.
+        """
+        learned, saved, expected = cls(), state['regime'], None
+        if saved is not None:
+            learned.regime = _REGIMES[saved['kind']](
+                Metric.from_state(saved['metric'], names or {}), saved['regime']['dtype'],
+                proximal)
+            expected = learned.regime.expected_state(saved)
+        check_like(state.file_name, 'rule', state, {**learned.state(), 'regime': expected})
+        if saved is not None:
+            learned.regime.load_state(saved)
+        return dataclasses.replace(learned, noise=Noise(*state['noise']),
+                                   **{name: state[name] for name in _SAVED})
+
+
+_SAVED = [field.name for field in dataclasses.fields(Learned) if field.name not in (
+    'noise', 'regime', 'point', 'way', 'end', 'is_stuck')]
+
+
+def earned(former, way):
+    """Return by how many powers of e a way of some length has become shorter."""
+    return math.log(former / way) if 0 < former < math.inf and 0 < way < math.inf else 0.

@@ -1,0 +1,208 @@
+"""What is learned at a snapshot: take it, compare it, go back if it is worse, and set the rate.
+
+Preconditioned SVRG that needs no tuning is due to Z. Frangella, P. Rathore, S. Zhao and M. Udell,
+"PROMISE: Preconditioned Stochastic Optimization Methods by Incorporating Scalable Curvature
+Estimates", JMLR 25(346), 2024.
+"""
+
+import math
+
+import numpy as np
+
+from ..core.arrays import precision_of
+from .composite import Composite
+from .constants import ROUGHLY
+from .convergence import measured_noise
+from .learned import Noise
+from .metric import Metric, blocks_of
+from .random import Random
+from .regime import Move
+from .rollback import change, is_worse
+from .secant_pairs import room_for
+from .smooth import Smooth
+
+_RATES = 1e-30, 1e30  # which float32 has
+
+
+def learn(objective, learned, before, is_resumed=False, has_jumped=False):
+    r"""Take a snapshot and learn from it; tell whether training went back to the one before.
+
+    The first snapshot begins a regime, and a random batch gives the first :math:`\gamma`: along
+    :math:`-M^{-1} g`, with the length at which the outputs move by about 1. Each later one gives
+    the move since the one before. If the objective is above that of the snapshot before, training
+    goes back there. Each return halves the rate, and each other snapshot doubles it again, up to
+    that of the regime. The failed move counts, too.
+
+    Parameters
+    ----------
+    objective : Objective
+        What is minimised.
+    learned : Learned
+        Is changed.
+    before : Kept or None
+        The snapshot before.
+    is_resumed : bool
+        Whether that is of a file, and may be of other data.
+    has_jumped : bool
+        Whether a jump has led to this one, and no steps.
+    """
+    with objective.told_by(learned.forget):
+        if _take(objective, learned, before, is_resumed, has_jumped):
+            before = None
+        return _compare(objective, learned, before, has_jumped)
+
+
+def _take(objective, learned, before, is_resumed, has_jumped):
+    """Take a snapshot; tell whether it has begun a regime."""
+    mean_gradient, shapes = objective.mean_gradient, objective.shapes
+    negative = {name: value for name, value in mean_gradient.multipliers.items() if value < 0}
+    if negative and objective.sets_rate:
+        raise ValueError('lr_mult must be 0 or more with svrg_lbfgs, and not %s' % negative)
+    multipliers = {name: abs(mean_gradient.multipliers[name]) for name in shapes}
+    is_fresh, = objective.agree([float(
+        learned.is_fresh or not fits(learned.regime, objective, shapes, multipliers))])
+    may_be_undone = objective.sets_rate and not is_fresh and before is not None and (
+        before.steps > 0 or has_jumped)
+    moments = objective.take_snapshot(bool(is_fresh or is_resumed), may_be_undone)
+    if not is_fresh and is_resumed:
+        is_fresh = not learned.regime.metric.is_of(moments)  # on other data
+    if is_fresh:
+        learned.regime = begun(objective, shapes, multipliers, moments)
+    _find_invariant(objective, learned.regime.metric, is_fresh)
+    return bool(is_fresh)
+
+
+def fits(regime, objective, shapes, multipliers):
+    """Tell whether a regime is one for the parameters, the operators and the layers of now.
+
+    A first step may have shown that layers draw random numbers, and a resumed run may have
+    operators that the saved one had not, or none.
+    """
+    has_operators = bool(objective.mean_gradient.proximal)
+    return (regime.metric.shapes, regime.metric.multipliers) == (shapes, multipliers) and (
+        isinstance(regime, Composite) is has_operators) and not (
+            isinstance(regime, Smooth) and objective.noise_sources)
+
+
+def begun(objective, shapes, multipliers, moments):
+    """Return the regime that an objective needs, in the metric of the inputs."""
+    mean_gradient, dtype = objective.mean_gradient, objective.dtype_of_steps(shapes)
+    is_random, is_smooth = bool(objective.noise_sources), mean_gradient.is_smooth
+    has_room = room_for(sum(map(math.prod, shapes.values()))) > 0 and not objective.is_sparse
+    is_whole = set(shapes) <= {name for layer in moments for name in layer[:2]}
+    # In a network the metric of the first layer alone makes training slower.
+    blocks = blocks_of(moments, mean_gradient, shapes, 1 / objective.units, dtype) if (
+        is_whole or has_room and is_smooth and not is_random) else []
+    metric = Metric(shapes, multipliers, blocks)
+    if not is_smooth:
+        regime = Composite(metric, dtype, mean_gradient.proximal)
+        regime.jumps *= has_room
+    elif is_random or not (has_room or blocks):
+        regime = Random(metric, dtype)
+        regime.has_noise = is_random
+    else:
+        regime = Smooth(metric, dtype)
+    regime.is_whole = is_whole and has_room and not is_random
+    return regime
+
+
+def _find_invariant(objective, metric, is_fresh):
+    """Find what the loss does not see; near an optimum only gradients of batches tell."""
+    of_batch = objective.slopes(metric, of_batch=True) if is_fresh and metric.blocks else None
+    for slopes in (of_batch, objective.slopes(metric)):
+        if slopes is not None:
+            metric.find_invariant(slopes, is_fresh, bool(objective.mean_gradient.proximal))
+            is_fresh = False
+
+
+def _compare(objective, learned, before, has_jumped):
+    """Learn from the snapshot; go back to the one before if that is better, and tell so."""
+    regime, metric = learned.regime, learned.regime.metric
+    former, now = before and objective.point(metric, before), objective.point(metric)
+    restarts = former is not None and not math.isclose(former.units, now.units, rel_tol=1e-6)
+    if restarts:  # in other units
+        former = None
+        regime.forget_pairs()
+    learned.largest = max([learned.largest, *(
+        abs(each.objective) for each in (former, now) if each and math.isfinite(each.objective))])
+    move = Move() if former is None else Move.between(metric, former, now, objective.agree)
+    rounding = rounding_of_objective(learned, now)
+    is_compared = move.length and not regime.has_noise
+    steps, batches, rise, rows_differ = objective.agree([
+        before.steps if former else 0, objective.batches,
+        change(former, now, move, rounding, regime.is_whole and not objective.leaves_out_rows
+               and objective.warn_once) if is_compared
+        else -math.inf if np.isfinite(now.gradient).all() else math.inf,
+        former is not None and former.rows != now.rows])
+    learned.rows_differ |= bool(rows_differ) or objective.leaves_out_rows
+    is_undone = bool(former is not None and objective.sets_rate and is_worse(
+        rise, steps, has_jumped, former.penalty))
+    if is_undone:
+        objective.go_back(before)
+    if not has_jumped:
+        learned.is_stuck = bool(steps and not move.length)
+        learned.num_rollbacks += is_undone
+    if steps:
+        regime.slowdown = max(1., regime.slowdown * (2 if is_undone else 0.5))
+    if is_undone and rise > ROUGHLY * abs(move.before):
+        regime.shorten()
+    elif is_compared:
+        _learn_move(objective, learned, move, rise, rounding, is_undone)
+    if (regime.pairs.gamma is None or regime.has_noise) and not is_undone:
+        _learn_batch(objective, learned, now)
+    decays, momentum = objective.mean_gradient.decays, objective.mean_gradient.momentum
+    regime.follow(decays)
+    learned.point = former if is_undone else now
+    learned.way, learned.end = regime.way(learned.point)
+    learned.length, = objective.agree([float(np.linalg.norm(learned.way))])
+    learned.is_fresh = restarts
+    learned.steps = int(steps) or learned.steps or 2 * int(batches)
+    learned.rate = float(np.clip(regime.rate(
+        momentum, learned.steps, max(batches, 1)) / regime.slowdown, *_RATES))
+    return is_undone
+
+
+def rounding_of_objective(learned, now):
+    """Return by how much rounding may change the objective: of its sum, and of the outputs."""
+    regime = learned.regime
+    of_outputs = regime.metric.rounding(now.weights, regime.dtype)
+    return ROUGHLY * precision_of(regime.dtype) * learned.largest + of_outputs * (
+        learned.noise.of_batch + of_outputs / (regime.pairs.gamma or math.inf))
+
+
+def _learn_move(objective, learned, move, rise, rounding, is_undone):
+    """Learn from a move that has changed the slope along it by more than rounding."""
+    def is_seen():
+        seen, = objective.agree([float(abs(move.product) > learned.noise.of_mean(
+            learned.regime.dtype) * math.sqrt(move.length))])
+        return bool(seen)
+
+    if not is_seen():  # beside that of the batch of an earlier snapshot
+        learned.noise = measured_noise(objective, learned.regime) or learned.noise
+    if is_seen():
+        learned.regime.learn(move, rise < 0 and not is_undone)
+    elif rise < -rounding:  # a slope without a curvature
+        learned.regime.lengthen()
+
+
+def _learn_batch(objective, learned, now):
+    """Learn the curvature of a random batch, along the gradient or, if that is 0, any vector."""
+    metric = learned.regime.metric
+    along = -metric.pull(now.gradient)
+    if not along.any():
+        along = np.random.RandomState(0).normal(size=along.size)
+    found = probe(objective, metric, along)
+    learned.noise = Noise(found.slope, found.slope)
+    learned.regime.learn(found)
+
+
+def probe(objective, metric, along):
+    """Return the Move along a vector by which the outputs move by about 1, of one random batch."""
+    size = np.linalg.norm(along)
+    if not 0 < size < math.inf:
+        return Move()
+    here = objective.point_of_batch(metric, draws=True)
+    if here is None:  # all is padding
+        return Move()
+    there = objective.point_of_batch(metric, along / size, draws=False)
+    return Move.between(metric, here, there, objective.agree)
