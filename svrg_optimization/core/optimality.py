@@ -17,6 +17,8 @@ class Point(NamedTuple):
     ----------
     weights, gradient : numpy.ndarray
         Of the parameters that are updated. The gradient is that of the smooth objective.
+    slopes : numpy.ndarray
+        The gradient of the loss alone, in the scale of the full gradient.
     objective, penalty : float
         Those of the smooth objective, NaN if it is not known, and of the proximal operators.
     units : float
@@ -27,6 +29,7 @@ class Point(NamedTuple):
 
     weights: np.ndarray
     gradient: np.ndarray
+    slopes: np.ndarray
     objective: float
     penalty: float
     units: float
@@ -93,13 +96,13 @@ class MeanGradient:
 
     def point(self, metric, full_gradient, weights):
         """Return the Point of a snapshot, as vectors of a Metric. Arguments as for `gradient`."""
-        # Without the rounding of what the loss does not see.
-        slopes = metric.seen_by_loss(metric.vector(full_gradient.totals()))
+        slopes = metric.vector(full_gradient.totals())
         vector = metric.vector({name: dense(weights[name][0]) for name in metric.shapes})
         decays = metric.vector({name: np.full(shape, self.decays[name])
                                 for name, shape in metric.shapes.items()})
-        gradient = self._scale_of(full_gradient) * slopes + decays * vector
-        return Point(vector, gradient, self.smooth_objective(full_gradient, weights),
+        # Without the rounding of what the loss does not see.
+        gradient = self._scale_of(full_gradient) * metric.seen_by_loss(slopes) + decays * vector
+        return Point(vector, gradient, slopes, self.smooth_objective(full_gradient, weights),
                      self.penalty(weights), self.per_row(full_gradient), full_gradient.rows)
 
     def penalty(self, weights):

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from ..core.arrays import precision_of
+from ..core.arrays import is_row_sparse, precision_of
 from .composite import Composite
 from .constants import ROUGHLY
 from .convergence import measured_noise
@@ -54,7 +54,8 @@ def learn(objective, learned, before, is_resumed=False, has_jumped=False):
 
 def _take(objective, learned, before, is_resumed, has_jumped):
     """Take a snapshot; tell whether it has begun a regime."""
-    mean_gradient, shapes = objective.mean_gradient, objective.shapes
+    mean_gradient = objective.mean_gradient
+    shapes = {name: weight.shape for name, weight in objective.weights.items()}
     negative = {name: value for name, value in mean_gradient.multipliers.items() if value < 0}
     if negative and objective.sets_rate:
         raise ValueError('lr_mult must be 0 or more with svrg_lbfgs, and not %s' % negative)
@@ -86,9 +87,11 @@ def fits(regime, objective, shapes, multipliers):
 
 def begun(objective, shapes, multipliers, moments):
     """Return the regime that an objective needs, in the metric of the inputs."""
-    mean_gradient, dtype = objective.mean_gradient, objective.dtype_of_steps(shapes)
+    mean_gradient, weights = objective.mean_gradient, objective.weights
+    dtype = np.result_type(np.float32, *(weight.dtype for weight in weights.values())).name
     is_random, is_smooth = bool(objective.noise_sources), mean_gradient.is_smooth
-    has_room = room_for(sum(map(math.prod, shapes.values()))) > 0 and not objective.is_sparse
+    has_room = room_for(sum(map(math.prod, shapes.values()))) > 0 and not any(
+        is_row_sparse(weights[name]) for name in mean_gradient.proximal if name in weights)
     is_whole = set(shapes) <= {name for layer in moments for name in layer[:2]}
     # In a network the metric of the first layer alone makes training slower.
     blocks = blocks_of(moments, mean_gradient, shapes, 1 / objective.units, dtype) if (
@@ -108,11 +111,10 @@ def begun(objective, shapes, multipliers, moments):
 
 def _find_invariant(objective, metric, is_fresh):
     """Find what the loss does not see; near an optimum only gradients of batches tell."""
-    of_batch = objective.slopes(metric, of_batch=True) if is_fresh and metric.blocks else None
-    for slopes in (of_batch, objective.slopes(metric)):
-        if slopes is not None:
-            metric.find_invariant(slopes, is_fresh, bool(objective.mean_gradient.proximal))
-            is_fresh = False
+    of_batch = objective.point_of_batch(metric) if is_fresh and metric.blocks else None
+    for point in filter(None, (of_batch, objective.point(metric))):
+        metric.find_invariant(point.slopes, is_fresh, bool(objective.mean_gradient.proximal))
+        is_fresh = False
 
 
 def _compare(objective, learned, before, has_jumped):

@@ -9,7 +9,7 @@ from typing import Any, Dict, NamedTuple
 
 import numpy as np
 
-from ..core.arrays import is_row_sparse, like, shifted, with_dense_storage
+from ..core.arrays import like, shifted, with_dense_storage
 from ..core.front_end import BatchesOfPass, joined_count
 from ..data.iterators import leaves_out_other_rows
 from .moments import InputMoments
@@ -75,6 +75,8 @@ class Objective:
         The setting.
     rule : SnapshotRule or None
         That of the optimizer 'svrg_lbfgs'.
+    sets_rate : bool
+        Whether there is one.
     """
 
     def __init__(self, svrg, trained, a_pass=None, workers=None):
@@ -83,13 +85,9 @@ class Objective:
         self._sample, self._reference = None, svrg.reference
         self.agree, self.warn_once = getattr(workers, 'allreduce_max', None), svrg.warn_once
         self.tol, self.rule = svrg.settings.tol, trained.rule
+        self.sets_rate = self.rule is not None
 
     # What it is
-
-    @property
-    def sets_rate(self):
-        """Whether the optimizer is 'svrg_lbfgs'."""
-        return self.rule is not None
 
     @property
     def mean_gradient(self):
@@ -107,26 +105,15 @@ class Objective:
         return leaves_out_other_rows(self._first_pass.train_data)
 
     @property
-    def shapes(self):
-        """Shape of each parameter that is updated, by name."""
-        weights = self._reference.values_of(self._trained.model)
-        return {name: weights[name][0].shape for name in self.mean_gradient.updated(weights)}
+    def weights(self):
+        """The array of each parameter that is updated, on one device, by name."""
+        found = self._reference.values_of(self._trained.model)
+        return {name: found[name][0] for name in self.mean_gradient.updated(found)}
 
     @property
     def dtype(self):
         """Name of the least precise dtype of the weights."""
         return self.mean_gradient.dtype(self._reference.weights())
-
-    def dtype_of_steps(self, names):
-        """Return 'float32' or 'float64', which steps of some parameters are computed in."""
-        return np.result_type(np.float32, *(
-            self._reference.weights()[name][0].dtype for name in names)).name
-
-    @property
-    def is_sparse(self):
-        """Whether a proximal operator is applied to a row_sparse weight."""
-        return any(is_row_sparse(self._reference.weights()[name][0])
-                   for name in self.mean_gradient.proximal)
 
     # The snapshot
 
@@ -244,13 +231,6 @@ class Objective:
         with self._near(metric, move, [self._sample.batch], self._sample) as full_gradient:
             return full_gradient and self.mean_gradient.point(
                 metric, full_gradient, self._reference.weights())
-
-    def slopes(self, metric, of_batch=False):
-        """Return the gradient of the loss alone, or that of the drawn batch, None if padding."""
-        if not of_batch:
-            return metric.vector(self._svrg.snapshot.full_gradient.totals())
-        with self._near(metric, None, [self._sample.batch], self._sample) as full_gradient:
-            return full_gradient and metric.vector(full_gradient.totals())
 
     @contextlib.contextmanager
     def _near(self, metric, move, batches, a_pass):

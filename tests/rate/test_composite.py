@@ -27,7 +27,7 @@ def dense_of(metric, inputs):
 
 
 def point_of(weights, gradient):
-    return Point(weights, gradient, 0., 0., 1., ROWS)
+    return Point(weights, gradient, gradient, 0., 0., 1., ROWS)
 
 
 class Model:

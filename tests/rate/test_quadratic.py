@@ -33,7 +33,7 @@ def test_jumps_come_to_the_optimum_and_the_word_is_confirmed(decay):
         pass
     verdict = judge(objective, learned)
     assert verdict.word == 'converged' and verdict.distance <= 1e-6 and jumps.made >= 1
-    assert relative(objective.weights, decay) <= 1e-6
+    assert relative(objective.at, decay) <= 1e-6
     assert verdict.check.passes >= 1 and not verdict.check.pairs
 
 
@@ -49,7 +49,7 @@ def test_judging_writes_nothing():
 def test_steps_that_go_up_are_undone_with_half_the_rate():
     objective, learned = Quadratic(ROWS, TARGETS), Learned()
     learn(objective, learned, None)
-    start, rate = objective.weights, learned.rate
+    start, rate = objective.at, learned.rate
     learned.rate *= 1000
     objective.epoch(learned)
     assert objective.value(objective.now) > objective.value(start)
@@ -64,4 +64,4 @@ def test_steps_come_nearer():
     for _ in range(30):
         objective.epoch(learned)
         assert not learn(objective, learned, objective.kept())
-    assert relative(objective.weights, 0.5) < 1e-2 and len(learned.regime.pairs) > 5
+    assert relative(objective.at, 0.5) < 1e-2 and len(learned.regime.pairs) > 5

@@ -14,12 +14,12 @@ class Quadratic:
     """A linear model w of rows and targets, with a weight decay, in batches of some rows."""
 
     noise_sources, leaves_out_rows, rule = (), False, SimpleNamespace()
-    sets_rate, is_sparse, units, tol = True, False, 1., 1e-6
+    sets_rate, units, tol = True, 1., 1e-6
 
     def __init__(self, rows, targets, decay=0., batch=10):
         self.rows, self.targets, self.decay, self.batch = rows, targets, decay, batch
-        self.now = self.weights = np.zeros(rows.shape[1])
-        self.shapes, self.number, self.steps, self.passes = {'w': (1, rows.shape[1])}, 0, 0, 0
+        self.now = self.at = np.zeros(rows.shape[1])
+        self.weights, self.number, self.steps, self.passes = {'w': self.now[None]}, 0, 0, 0
         self.batches, self._drawn, self._is_active = -(-len(rows) // batch), slice(0, batch), False
         self.mean_gradient = SimpleNamespace(
             multipliers={'w': 1.}, decays={'w': decay}, momentum=0.7, proximal={}, is_smooth=True)
@@ -29,9 +29,6 @@ class Quadratic:
 
     def warn_once(self, message):
         raise AssertionError(message)
-
-    def dtype_of_steps(self, names):
-        return 'float64'
 
     def slope(self, at, rows=slice(None)):
         error = self.rows[rows] @ at - self.targets[rows]
@@ -50,26 +47,26 @@ class Quadratic:
         return True
 
     def take_snapshot(self, reads_inputs, may_be_undone):
-        self.weights, self._is_active = self.now, True
+        self.at, self._is_active = self.now, True
         self.number, self.passes = self.number + 1, self.passes + 1
         spread = self.rows.T @ self.rows / len(self.rows)
         return {Layer('w', None, 1): Moments(0 * self.now, spread)} if reads_inputs else {}
 
     def kept(self):
-        return SimpleNamespace(weights=self.weights, steps=self.steps) if self._is_active else None
+        return SimpleNamespace(weights=self.at, steps=self.steps) if self._is_active else None
 
     def go_back(self, kept):
-        self.now = self.weights = kept.weights
+        self.now = self.at = kept.weights
 
     def go_to(self, metric, weights):
         self.now = weights
-        return not np.array_equal(weights, self.weights)
+        return not np.array_equal(weights, self.at)
 
     def point(self, metric, kept=None, rows=slice(None), move=None):
-        at = self.weights if kept is None else kept.weights
+        at = self.at if kept is None else kept.weights
         at = at if move is None else at + metric.push(move)
-        return Point(at, self.slope(at, rows) + self.decay * at, self.value(at), 0., 1.,
-                     len(self.rows))
+        slope = self.slope(at, rows)
+        return Point(at, slope + self.decay * at, slope, self.value(at), 0., 1., len(self.rows))
 
     def point_at(self, metric, move=None):
         self.passes += 1
@@ -78,17 +75,14 @@ class Quadratic:
     def point_of_batch(self, metric, move=None, draws=None):
         return self.point(metric, rows=self._drawn, move=move)
 
-    def slopes(self, metric, of_batch=False):
-        return self.slope(self.weights, self._drawn if of_batch else slice(None))
-
     # Training
 
     def epoch(self, learned):
         """Step as SVRG does, along preconditioned gradients."""
-        self.steps, full = 0, self.slope(self.weights)
+        self.steps, full = 0, self.slope(self.at)
         inverse = learned.regime.steps.diagonal(-1.)['w'].ravel()
         for begin in range(0, len(self.rows), self.batch):
             rows = slice(begin, begin + self.batch)
-            gradient = self.slope(self.now, rows) - self.slope(self.weights, rows) + full
+            gradient = self.slope(self.now, rows) - self.slope(self.at, rows) + full
             self.now = self.now - learned.rate * inverse * (gradient + self.decay * self.now)
             self.steps += 1
