@@ -81,77 +81,58 @@ class Distance(NamedTuple):
 
     Attributes
     ----------
-    way : float
-        Length of the way to the optimum.
-    size, outputs, scale : float
-        Spread of the outputs, their size, and what is 1 to them; a batch's gradient counts.
-    near : float
-        `tol` times the spread.
-    rounding, moved : float
-        What rounding of the weights moves the outputs by, and that of gradients of the norm 1.
-    precision : float
-        Relative length of the moves of a check, so long that the rounding of weights and the
-        change of the curvature weigh alike.
-    noise : Noise
-        That of the gradients.
+    way, hidden : float
+        The way to the optimum, and that by rounding of gradients at most.
+    size, near : float
+        Spread of the outputs, and `tol` times that.
+    enough : float
+        How large the bound may be: the floor, if it is one, or `near`.
+    is_hidden : bool
+        Whether rounding hides the distance.
+    length, precision : float
+        That of the moves of a check, so long that the rounding of weights and the change of the
+        curvature weigh alike, and beside the scale of the outputs.
     """
 
     way: float
+    hidden: float
     size: float
-    outputs: float
-    scale: float
     near: float
-    rounding: float
-    moved: float
+    enough: float
+    is_hidden: bool
+    length: float
     precision: float
-    noise: Noise
 
-    @classmethod
-    def of(cls, objective, learned):
-        """Return that of the latest snapshot."""
-        regime, weights = learned.regime, learned.point.weights
-        metric, precision = regime.metric, precision_of(regime.dtype)
-        size, of_gradient = metric.spread(weights), regime.pairs.gamma * learned.noise.of_batch
-        scale, rounding = max(size, of_gradient) or 1., metric.rounding(weights, regime.dtype)
-        error = np.random.RandomState(0).normal(size=metric.size)
-        moved = precision / 2 * float(np.linalg.norm(regime.sees(
-            regime.pairs.times(error / np.linalg.norm(error)), weights)))
-        way, = objective.agree([float(np.linalg.norm(learned.way))])
-        return cls(way, size, max(metric.spread(weights, about_zero=True), of_gradient), scale,
-                   (objective.tol or 0.) * size, rounding, moved,
-                   math.sqrt(max(precision, rounding / scale)), learned.noise)
 
-    @property
-    def hidden(self):
-        """What rounding of gradients may move the outputs by at most."""
-        return self.moved * self.noise.of_zero
-
-    @property
-    def floor(self):
-        """What rounding may move the outputs by."""
-        return self.rounding + ROUGHLY * (self.moved * self.noise.of_batch)
-
-    @property
-    def enough(self):
-        """How large the bound may be: the floor, if it is one, or `near`."""
-        return max(self.near, 0. if self.floor >= SLIGHT * self.outputs else self.floor)
-
-    @property
-    def is_hidden(self):
-        """Whether rounding hides the distance."""
-        return (self.way <= max(self.enough, self.floor)
-                and max(self.way, self.hidden) > self.enough)
+def distance(objective, learned, noise):
+    """Return the Distance of the latest snapshot, given the Noise of gradients."""
+    regime, weights = learned.regime, learned.point.weights
+    metric, of_dtype = regime.metric, precision_of(regime.dtype)
+    of_gradient, rounding = regime.pairs.gamma * noise.of_batch, metric.rounding(
+        weights, regime.dtype)
+    error = np.random.RandomState(0).normal(size=metric.size)
+    moved = of_dtype / 2 * float(np.linalg.norm(regime.sees(
+        regime.pairs.times(error / np.linalg.norm(error)), weights)))
+    way, = objective.agree([float(np.linalg.norm(learned.way))])
+    size, hidden = metric.spread(weights), moved * noise.of_zero
+    near, floor = (objective.tol or 0.) * size, rounding + ROUGHLY * (moved * noise.of_batch)
+    is_floor = floor < SLIGHT * max(metric.spread(weights, about_zero=True), of_gradient)
+    enough, scale = max(near, floor if is_floor else 0.), max(size, of_gradient) or 1.
+    precision = math.sqrt(max(of_dtype, rounding / scale))
+    is_hidden = way <= max(enough, floor) and max(way, hidden) > enough
+    return Distance(way, hidden, size, near, enough, is_hidden, precision * scale, precision)
 
 
 def judge(objective, learned):
     """Return the Verdict on the latest snapshot."""
     if not learned.knows_distance or learned.rows_differ:
         return Verdict()
-    at = Distance.of(objective, learned)
-    left, word, is_hidden, check = at.way / learned.smallest, None, at.is_hidden, None
+    at = distance(objective, learned, learned.noise)
+    left, word, check = at.way / learned.smallest, None, None
     if is_due(at, left, objective.number, learned.next_check) and objective.rewind():
-        left, word, is_hidden, check = _confirmed(objective, learned, at)
-    return Verdict(left / at.size if at.size else math.inf if left else 0., word, is_hidden, check)
+        at, left, word, check = _confirmed(objective, learned, at)
+    return Verdict(left / at.size if at.size else math.inf if left else 0., word, at.is_hidden,
+                   check)
 
 
 def is_due(at, left, number, next_check):
@@ -179,54 +160,56 @@ def measured_noise(objective, regime):
 
 
 def _confirmed(objective, learned, at):
-    """Return the distance, the word, whether rounding hides that, and the Check."""
-    regime, point, length = learned.regime, learned.point, at.precision * at.scale
-    metric, smallest, made = regime.metric, learned.smallest, []
-    noise = measured_noise(objective, regime) or learned.noise
+    """Return the Distance that a check has found, what is left of it, the word, and the Check."""
+    regime, point, length, made = learned.regime, learned.point, at.length, []
+    metric, smallest, noise = regime.metric, learned.smallest, measured_noise(
+        objective, regime) or learned.noise
     rounding = noise.of_mean(regime.dtype)
+
+    def sees(vector):
+        return regime.sees(vector, point.weights)
 
     def product(vector):
         made.append(vector)
         there = objective.point_at(metric, length * vector)
         return metric.pull(there.gradient - point.gradient) / length
 
-    def curvature(but=()):
-        return flattest(
-            product, at.precision, regime.pairs, lambda vector: metric.without(
-                regime.sees(vector, point.weights), but), metric.size, objective.agree,
-            objective.number)
+    def curvature(sees):
+        return flattest(product, at.precision, regime.pairs, sees, metric.size, objective.agree,
+                        objective.number)
 
-    def is_known(move, change):
-        """Tell whether a curvature is more than rounding."""
-        return move @ change > rounding / length * (move @ move)
+    def known(found):
+        """List the moves and changes of a check that are more than rounding, the flattest first."""
+        return [(move, change) for move, change in zip(found.moves, found.changes)
+                if move @ change > rounding / length * (move @ move)]
 
     def bounded(found):
-        """Return the smallest curvature of a check, in its bounds, and the bound with it."""
+        """Return the smallest curvature of a check, within bounds, and the bound with it."""
         smallest = min(max(found.smallest, precision_of(regime.dtype)), 1.)
-        is_real = found.smallest > 0 and all(
-            is_known(*pair) for pair in zip(found.moves, found.changes)
-            if pair[0].any())  # where nothing is seen there is no move
+        is_known = found.smallest > 0 and len(known(found)) == np.count_nonzero(
+            found.moves.any(axis=1))  # where nothing is seen there is no move
         return smallest, objective.agree([
-            bound(regime.pairs, learned.way, smallest) if is_real else math.inf])[0]
+            bound(regime.pairs, learned.way, smallest) if is_known else math.inf])[0]
 
-    found, least, left = curvature(), math.inf, math.inf
+    found, least, left = curvature(sees), math.inf, math.inf
     if found.is_resolved:
-        (smallest, least), is_sharp, at = bounded(found), found.is_sharp, at._replace(noise=noise)
+        (smallest, least), is_sharp, at = bounded(found), found.is_sharp, distance(
+            objective, learned, noise)
         decays = objective.mean_gradient.decays
         decayed = [name for name in metric.shapes if decays[name]]
         if decayed and not is_sharp and (
                 max(least, at.hidden) <= at.enough
                 or max(at.way, least / ROUGHLY, at.hidden) <= at.near):
-            undecayed = curvature(decayed)
+            undecayed = curvature(lambda vector: metric.without(sees(vector), decayed))
             is_sharp = undecayed.is_sharp and undecayed.is_resolved
             found = min(found, undecayed, key=lambda each: each.smallest)
             smallest, least = bounded(found)
         left = max(at.way, least / (ROUGHLY if is_sharp else 1), at.hidden)
+    at = at._replace(is_hidden=at.is_hidden or not found.is_resolved)
     word, lacks = word_of(at, left, least), found.is_resolved and least > at.enough
     is_other = word is None and objective.agree([float(np.linalg.norm(metric.pull(
         objective.point_at(metric).gradient - point.gradient)))])[0] > rounding
-    return left, word, at.is_hidden or not found.is_resolved, Check(
+    return at, left, word, Check(
         noise, smallest, len(made), None if word else found.moves[0],
-        [pair for pair in zip(found.moves[::-1], found.changes[::-1])
-         if lacks and is_known(*pair)], metric.largest_part(found.moves[0]) if lacks else '',
-        is_other)
+        known(found)[::-1] if lacks else [],
+        metric.largest_part(found.moves[0]) if lacks else '', is_other)

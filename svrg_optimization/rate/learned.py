@@ -1,7 +1,6 @@
 """What snapshots have taught: the state of 'svrg_lbfgs', and its form in a file."""
 
 import dataclasses
-import math
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
@@ -145,8 +144,7 @@ class Learned:
         learned, saved, expected = cls(), state['regime'], None
         if saved is not None:
             learned.regime = _REGIMES[saved['kind']](
-                Metric.from_state(saved['metric'], names or {}), saved['regime']['dtype'],
-                proximal)
+                Metric.from_state(saved['metric'], names or {}), saved['dtype'], proximal)
             expected = learned.regime.expected_state(saved)
         check_like(state.file_name, 'rule', state, {**learned.state(), 'regime': expected})
         if saved is not None:
@@ -157,8 +155,3 @@ class Learned:
 
 _SAVED = [field.name for field in dataclasses.fields(Learned) if field.name not in (
     'noise', 'regime', 'point', 'way', 'end', 'is_stuck')]
-
-
-def earned(former, way):
-    """Return by how many powers of e a way of some length has become shorter."""
-    return math.log(former / way) if 0 < former < math.inf and 0 < way < math.inf else 0.

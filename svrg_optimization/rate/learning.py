@@ -188,23 +188,18 @@ def _learn_move(objective, learned, move, rise, rounding, is_undone):
 
 
 def _learn_batch(objective, learned, now):
-    """Learn the curvature of a random batch, along the gradient or, if that is 0, any vector."""
+    """Learn the curvature of a random batch, along the gradient or, if that is 0, any vector.
+
+    The outputs move by about 1.
+    """
     metric = learned.regime.metric
-    along = -metric.pull(now.gradient)
+    along, move = -metric.pull(now.gradient), Move()
     if not along.any():
         along = np.random.RandomState(0).normal(size=along.size)
-    found = probe(objective, metric, along)
-    learned.noise = Noise(found.slope, found.slope)
-    learned.regime.learn(found)
-
-
-def probe(objective, metric, along):
-    """Return the Move along a vector by which the outputs move by about 1, of one random batch."""
     size = np.linalg.norm(along)
-    if not 0 < size < math.inf:
-        return Move()
-    here = objective.point_of_batch(metric, draws=True)
-    if here is None:  # all is padding
-        return Move()
-    there = objective.point_of_batch(metric, along / size, draws=False)
-    return Move.between(metric, here, there, objective.agree)
+    here = objective.point_of_batch(metric, draws=True) if 0 < size < math.inf else None
+    if here is not None:  # not all is padding
+        there = objective.point_of_batch(metric, along / size, draws=False)
+        move = Move.between(metric, here, there, objective.agree)
+    learned.noise = Noise(move.slope, move.slope)
+    learned.regime.learn(move)

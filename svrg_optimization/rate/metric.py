@@ -115,7 +115,10 @@ class Block:
         return len(self.names) == 2
 
     def with_decays(self, decays):
-        """Return the block with other decays."""
+        """Return the block with other decays, itself if they are hardly others."""
+        if all(max(now, new) <= _CHANGED * min(now, new)
+               for now, new in zip(self.decays, decays)):
+            return self
         return Block(self.names, self.axis, self.moments, decays, self.dtype, self.is_invariant,
                      self.largest_gradient, self)
 
@@ -320,16 +323,9 @@ class Metric:
 
     def with_decays(self, decays, gamma):
         """Return the metric with other decays times gamma; this one if that changes it little."""
-        def changed(block):
-            after = [gamma * decays[name] for name in block.names]
-            return after if any(max(now, new) > _CHANGED * min(now, new) for now, new in zip(
-                block.decays, after)) else block.decays
-
-        after = list(map(changed, self.blocks))
-        if after == [block.decays for block in self.blocks]:
-            return self
-        return Metric(self.shapes, self.multipliers, [
-            block.with_decays(new) for block, new in zip(self.blocks, after)])
+        blocks = [block.with_decays([gamma * decays[name] for name in block.names])
+                  for block in self.blocks]
+        return self if blocks == self.blocks else Metric(self.shapes, self.multipliers, blocks)
 
     def state(self):
         """Return what `from_state` takes, for a file."""

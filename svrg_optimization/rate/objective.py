@@ -77,6 +77,10 @@ class Objective:
         That of the optimizer 'svrg_lbfgs'.
     sets_rate : bool
         Whether there is one.
+    number, batches : int
+        How many snapshots were taken, and the number of batches in the pass of the latest one.
+    units : float
+        Factor from the objective per row to the one that a step follows, at that snapshot.
     """
 
     def __init__(self, svrg, trained, a_pass=None, workers=None):
@@ -85,7 +89,7 @@ class Objective:
         self._sample, self._reference = None, svrg.reference
         self.agree, self.warn_once = getattr(workers, 'allreduce_max', None), svrg.warn_once
         self.tol, self.rule = svrg.settings.tol, trained.rule
-        self.sets_rate = self.rule is not None
+        self.sets_rate, self.number = self.rule is not None, svrg.snapshot.num_taken
 
     # What it is
 
@@ -118,21 +122,6 @@ class Objective:
     # The snapshot
 
     @property
-    def number(self):
-        """How many snapshots were taken."""
-        return self._svrg.snapshot.num_taken
-
-    @property
-    def batches(self):
-        """Number of batches in the pass of the latest one."""
-        return self._sample.read
-
-    @property
-    def units(self):
-        """Factor from the objective per row to the one that a step follows."""
-        return self.mean_gradient.per_row(self._svrg.snapshot.full_gradient)
-
-    @property
     def value(self):
         """The mean objective per row at the snapshot, None without one or if it is not known."""
         return self._at_snapshot('objective')
@@ -155,6 +144,9 @@ class Objective:
         moments = InputMoments(self._reference, self._pass) if reads_inputs else None
         self._sample = SampledBatch(self._pass, self.number, moments)
         self._svrg.take_snapshot(self._trained.model, self._sample, self._workers, may_be_undone)
+        snapshot = self._svrg.snapshot
+        self.number, self.batches = snapshot.num_taken, self._sample.read
+        self.units = self.mean_gradient.per_row(snapshot.full_gradient)
         return moments.of_all(self._workers) if moments else {}
 
     @contextlib.contextmanager

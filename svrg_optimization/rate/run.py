@@ -104,18 +104,16 @@ class Run:
         if svrg.snapshot.num_taken == taken:  # by an override
             return
         result = result_of(svrg, self._trained)
-        if rule is not None:
-            if result.reason == 'rolled back':
-                log('Epoch[%d] The learning rate was too large: back to the best snapshot', epoch)
-            log('Epoch[%d] Learning rate=%g', epoch, rule(None))
-        log('Epoch[%d] Full gradient time=%.3f', epoch, seconds)
-        log('Epoch[%d] Full gradient norm=%.1e', epoch, result.norm)
-        if result.objective is not None:
-            log('Epoch[%d] Full objective=%g', epoch, result.objective)
-        if result.distance is not None:
-            log('Epoch[%d] Distance=%.1e', epoch, result.distance)
-        if svrg.settings.full_grad_batches is not None:
-            log('Epoch[%d] Full gradient batches=%d', epoch, svrg.snapshot.full_gradient.batches)
+        if rule is not None and result.reason == 'rolled back':
+            log('Epoch[%d] The learning rate was too large: back to the best snapshot', epoch)
+        for words, number in (
+                ('Learning rate=%g', rule and rule(None)), ('Full gradient time=%.3f', seconds),
+                ('Full gradient norm=%.1e', result.norm), ('Full objective=%g', result.objective),
+                ('Distance=%.1e', result.distance), ('Full gradient batches=%d', None if (
+                    svrg.settings.full_grad_batches is None) else (
+                        svrg.snapshot.full_gradient.batches))):
+            if number is not None:
+                log('Epoch[%d] ' + words, epoch, number)
         self.has_ended = result.ends
 
     def _say_why(self):

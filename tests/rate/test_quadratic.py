@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from quadratic import Quadratic
+from svrg_optimization.rate.algorithm import jumps
 from svrg_optimization.rate.convergence import judge
-from svrg_optimization.rate.jumps import Jumps
 from svrg_optimization.rate.learned import Learned
 from svrg_optimization.rate.learning import learn
 
@@ -28,11 +28,9 @@ def relative(weights, decay):
 def test_jumps_come_to_the_optimum_and_the_word_is_confirmed(decay):
     objective, learned = Quadratic(ROWS, TARGETS, decay), Learned()
     assert not learn(objective, learned, objective.kept())
-    jumps = Jumps(objective, learned)
-    while jumps.jump():
-        pass
+    made = sum(jumps(objective, learned))
     verdict = judge(objective, learned)
-    assert verdict.word == 'converged' and verdict.distance <= 1e-6 and jumps.made >= 1
+    assert verdict.word == 'converged' and verdict.distance <= 1e-6 and made >= 1
     assert relative(objective.at, decay) <= 1e-6
     assert verdict.check.passes >= 1 and not verdict.check.pairs
 

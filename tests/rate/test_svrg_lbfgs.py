@@ -9,7 +9,7 @@ from pairs import in_pairs
 from problems import TWO_DEVICES, Problem
 from svrg_lbfgs import SvrgLbfgs
 from svrg_optimization.rate import smooth
-from svrg_optimization.rate.jumps import pays
+from svrg_optimization.rate.algorithm import pays
 from svrg_optimization.rate.learned import Learned
 
 
