@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .convergence import Verdict, judge
+from .convergence import judge
 from .learning import learn
 from .objective import Objective
 
@@ -35,7 +35,8 @@ def take(svrg, trained, a_pass, workers):
         if objective.sets_rate:
             objective.rule.begin_steps()
         training.record(objective, verdict.word or (
-            'no step' if learned.is_stuck else 'rolled back' if is_undone else None), verdict)
+            'no step' if learned.is_stuck else 'rolled back' if is_undone else None),
+            verdict.distance)
 
 
 def _learn_steps(objective, learned, is_resumed):
@@ -54,7 +55,9 @@ def _learn_steps(objective, learned, is_resumed):
 def _judged(objective, learned, training):
     """Return the Verdict on the latest snapshot, of whose check is learned."""
     verdict = judge(objective, learned)
+    training.is_hidden = verdict.is_hidden
     if verdict.check is not None:
+        training.check = verdict.check
         training.checks += verdict.check.passes
         learned.learn_check(verdict.check, objective.number)
     return verdict
@@ -103,5 +106,5 @@ def result(svrg, trained):
     """Return what the latest snapshot has found, None without one."""
     training, snapshot = svrg.training, svrg.snapshot
     if snapshot.is_active and training.result(snapshot) is None:
-        training.record(Objective(svrg, trained), None, Verdict())
+        training.record(Objective(svrg, trained))
     return training.result(snapshot)

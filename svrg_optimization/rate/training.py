@@ -71,13 +71,12 @@ class Training:
         """Return the Result of the latest snapshot, None if it has not been asked for one."""
         return self._result if self._found_at == snapshot.num_taken else None
 
-    def record(self, objective, reason, verdict):
+    def record(self, objective, reason=None, distance=math.inf):
         """Make the Result of the latest snapshot, and keep it."""
         norm = objective.norm
-        self.check, self.is_hidden = verdict.check or self.check, verdict.is_hidden
         self._keep(Result(
             reason if math.isfinite(norm) else 'not finite', objective.value, norm,
-            verdict.distance if math.isfinite(verdict.distance) else None, 0, 0), objective)
+            distance if math.isfinite(distance) else None, 0, 0), objective)
 
     def conclude(self, objective):
         """Return the Result of the latest snapshot, which now says why training has ended."""
