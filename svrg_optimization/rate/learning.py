@@ -69,6 +69,7 @@ def _take(objective, learned, before, is_resumed, has_jumped):
         is_fresh = not learned.regime.metric.is_of(moments)  # on other data
     if is_fresh:
         learned.regime = begun(objective, shapes, multipliers, moments)
+    learned.regime.proximal = mean_gradient.proximal
     _find_invariant(objective, learned.regime.metric, is_fresh)
     return bool(is_fresh)
 

@@ -27,7 +27,7 @@ class Training:
     """
 
     def __init__(self):
-        self._learned = self._saved = self._result = self._found_at = self._converged_at = None
+        self._learned = self._result = self._found_at = self._converged_at = None
         self.is_resumed = self.keeps_history = False
         self.begin(0)
 
@@ -49,15 +49,12 @@ class Training:
         """Return what 'svrg_lbfgs' has learned, or what is learned beside another optimizer."""
         if objective.rule is not None:
             return objective.rule.learned
-        if self._learned is None:
-            self._learned = Learned.from_state(
-                self._saved, objective.mean_gradient.proximal) if self._saved else Learned()
+        self._learned = self._learned or Learned()
         return self._learned
 
     def forget(self, trained):
         """Forget earlier snapshots, which say nothing of other data or of weights set by users."""
         if not self.keeps_history:
-            self._saved = None
             for learned in filter(None, (trained.rule and trained.rule.learned, self._learned)):
                 learned.forget()
 
@@ -105,19 +102,22 @@ class Training:
     def state(self):
         """Return what `load_state` takes."""
         return {'converged_at': self._converged_at,
-                'rule': self._saved if self._learned is None else self._learned.state()}
+                'rule': self._learned and self._learned.state()}
 
     @staticmethod
     def check_state(name, state):
         """Raise a ValueError unless a file has what `state` returns."""
         check_like(name, 'training', {**state, 'rule': None}, {'converged_at': None, 'rule': None})
-        if state['rule'] is not None:
-            Learned.from_state(state['rule'], {})
+        _learned_of(state)
 
     def load_state(self, state):
         """Go on with what `state` has returned."""
-        self._converged_at, self._saved, self._learned = state['converged_at'], state['rule'], None
+        self._converged_at, self._learned = state['converged_at'], _learned_of(state)
         self.is_resumed = True
+
+
+def _learned_of(state):
+    return state['rule'] and Learned.from_state(state['rule'], {})
 
 
 def reference_to(data):
