@@ -716,10 +716,7 @@ class SVRGModule(Module):
         synchronize(self)
         workers = workers_of(self, train_data is of_fit)
         with svrg.reference.inputs_kept(self):
-            if svrg.settings.tol is None and trained.rule is None:
-                svrg.take_snapshot(self, a_pass, workers)
-            else:
-                algorithm.take(svrg, trained, a_pass, workers)
+            algorithm.take(svrg, trained, a_pass, workers)
         self._loop.end_pass(train_data, svrg.snapshot.num_update, train_data is not of_fit)
 
     # These two are kept for code written for mxnet.contrib: a pass does not call them.

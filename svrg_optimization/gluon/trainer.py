@@ -280,10 +280,7 @@ class SVRGTrainer(gluon.Trainer):
         if self._reference.weights_were_set():
             self._svrg.training.forget(trained)
         workers = self._agreeing_workers(takes_snapshot=True)
-        if self._svrg.settings.tol is None and trained.rule is None:
-            self._svrg.take_snapshot(self, a_pass, workers)
-        else:
-            algorithm.take(self._svrg, trained, a_pass, workers)
+        algorithm.take(self._svrg, trained, a_pass, workers)
         self._yielded.end_pass(train_data)
         a_pass.rewind()
 

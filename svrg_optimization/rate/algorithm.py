@@ -10,10 +10,11 @@ from .objective import Objective
 
 
 def take(svrg, trained, a_pass, workers):
-    """Take a snapshot, learn from it, and tell whether training has converged.
+    """Take a snapshot, learn from it, and judge whether training has converged.
 
-    With 'svrg_lbfgs' the rate is set, and jumps are made. If the objective is above that of the
-    snapshot before, training then goes back to that one, with a smaller rate.
+    Without a `tol` and 'svrg_lbfgs' it is only taken. With 'svrg_lbfgs' the rate is set, and jumps
+    are made. If the objective is above that of the snapshot before, training then goes back to
+    that one, with a smaller rate.
 
     Parameters
     ----------
@@ -25,6 +26,9 @@ def take(svrg, trained, a_pass, workers):
         As in ``SVRG.take_snapshot``.
     """
     objective, training = Objective(svrg, trained, a_pass, workers), svrg.training
+    if objective.tol is None and not objective.sets_rate:
+        svrg.take_snapshot(trained.model, a_pass, workers)
+        return
     learned, stays = training.learned(objective), training.has_converged(svrg.snapshot)
     with np.errstate(all='ignore'):  # numbers that are not finite are told in words
         is_undone = _learn_steps(objective, learned, training.is_resumed)

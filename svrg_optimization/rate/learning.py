@@ -17,7 +17,7 @@ from .learned import Noise
 from .metric import Metric, blocks_of
 from .random import Random
 from .regime import Move
-from .rollback import change, is_worse
+from .rollback import Compared, change, is_worse
 from .secant_pairs import room_for
 from .smooth import Smooth
 
@@ -49,7 +49,18 @@ def learn(objective, learned, before, is_resumed=False, has_jumped=False):
     with objective.told_by(learned.forget):
         if _take(objective, learned, before, is_resumed, has_jumped):
             before = None
-        return _compare(objective, learned, before, has_jumped)
+        found = _compare(objective, learned, before)
+        is_undone = objective.sets_rate and is_worse(found, has_jumped)
+        if is_undone:
+            objective.go_back(before)
+        if not has_jumped:
+            learned.is_stuck = bool(found.steps and not found.move.length)
+            learned.num_rollbacks += is_undone
+        _learn_curvature(objective, learned, found, is_undone)
+        _set_way(objective, learned, found.former if is_undone else found.now)
+        _set_rate(objective, learned, found, is_undone)
+        learned.is_fresh = found.restarts
+        return is_undone
 
 
 def _take(objective, learned, before, is_resumed, has_jumped):
@@ -118,8 +129,8 @@ def _find_invariant(objective, metric, is_fresh):
         is_fresh = False
 
 
-def _compare(objective, learned, before, has_jumped):
-    """Learn from the snapshot; go back to the one before if that is better, and tell so."""
+def _compare(objective, learned, before):
+    """Return the Compared of the snapshot; learn of its rows and of the size of the objective."""
     regime, metric = learned.regime, learned.regime.metric
     former, now = before and objective.point(metric, before), objective.point(metric)
     restarts = former is not None and not math.isclose(former.units, now.units, rel_tol=1e-6)
@@ -129,40 +140,17 @@ def _compare(objective, learned, before, has_jumped):
     learned.largest = max([learned.largest, *(
         abs(each.objective) for each in (former, now) if each and math.isfinite(each.objective))])
     move = Move() if former is None else Move.between(metric, former, now, objective.agree)
-    rounding = rounding_of_objective(learned, now)
-    is_compared = move.length and not regime.has_noise
+    rounding, rise = rounding_of_objective(learned, now), -math.inf
+    if move.length and not regime.has_noise:
+        rise = change(former, now, move, rounding, regime.is_whole and (
+            not objective.leaves_out_rows) and objective.warn_once)
+    elif not np.isfinite(now.gradient).all():
+        rise = math.inf
     steps, batches, rise, rows_differ = objective.agree([
-        before.steps if former else 0, objective.batches,
-        change(former, now, move, rounding, regime.is_whole and not objective.leaves_out_rows
-               and objective.warn_once) if is_compared
-        else -math.inf if np.isfinite(now.gradient).all() else math.inf,
+        before.steps if former else 0, objective.batches, rise,
         former is not None and former.rows != now.rows])
     learned.rows_differ |= bool(rows_differ) or objective.leaves_out_rows
-    is_undone = bool(former is not None and objective.sets_rate and is_worse(
-        rise, steps, has_jumped, former.penalty))
-    if is_undone:
-        objective.go_back(before)
-    if not has_jumped:
-        learned.is_stuck = bool(steps and not move.length)
-        learned.num_rollbacks += is_undone
-    if steps:
-        regime.slowdown = max(1., regime.slowdown * (2 if is_undone else 0.5))
-    if is_undone and rise > ROUGHLY * abs(move.before):
-        regime.shorten()
-    elif is_compared:
-        _learn_move(objective, learned, move, rise, rounding, is_undone)
-    if (regime.pairs.gamma is None or regime.has_noise) and not is_undone:
-        _learn_batch(objective, learned, now)
-    decays, momentum = objective.mean_gradient.decays, objective.mean_gradient.momentum
-    regime.follow(decays)
-    learned.point = former if is_undone else now
-    learned.way, learned.end = regime.way(learned.point)
-    learned.length, = objective.agree([float(np.linalg.norm(learned.way))])
-    learned.is_fresh = restarts
-    learned.steps = int(steps) or learned.steps or 2 * int(batches)
-    learned.rate = float(np.clip(regime.rate(
-        momentum, learned.steps, max(batches, 1)) / regime.slowdown, *_RATES))
-    return is_undone
+    return Compared(former, now, move, rise, rounding, steps, batches, restarts)
 
 
 def rounding_of_objective(learned, now):
@@ -173,8 +161,25 @@ def rounding_of_objective(learned, now):
         learned.noise.of_batch + of_outputs / (regime.pairs.gamma or math.inf))
 
 
-def _learn_move(objective, learned, move, rise, rounding, is_undone):
-    """Learn from a move that has changed the slope along it by more than rounding."""
+def _learn_curvature(objective, learned, found, is_undone):
+    """Learn from the move that has led to the snapshot, and from a random batch."""
+    regime, move = learned.regime, found.move
+    if is_undone and found.rise > ROUGHLY * abs(move.before):  # it went much too far
+        regime.shorten()
+    elif move.length and not regime.has_noise:
+        if _is_seen(objective, learned, move):
+            regime.learn(move, found.rise < 0 and not is_undone)
+        elif found.rise < -found.rounding:  # a slope without a curvature
+            regime.lengthen()
+    if (regime.pairs.gamma is None or regime.has_noise) and not is_undone:
+        move = move_of_batch(objective, regime.metric, found.now.gradient)
+        learned.noise = Noise(move.slope, move.slope)
+        regime.learn(move)
+    regime.follow(objective.mean_gradient.decays)
+
+
+def _is_seen(objective, learned, move):
+    """Tell whether a move has changed the slope along it by more than rounding."""
     def is_seen():
         seen, = objective.agree([float(abs(move.product) > learned.noise.of_mean(
             learned.regime.dtype) * math.sqrt(move.length))])
@@ -182,25 +187,38 @@ def _learn_move(objective, learned, move, rise, rounding, is_undone):
 
     if not is_seen():  # beside that of the batch of an earlier snapshot
         learned.noise = measured_noise(objective, learned.regime) or learned.noise
-    if is_seen():
-        learned.regime.learn(move, rise < 0 and not is_undone)
-    elif rise < -rounding:  # a slope without a curvature
-        learned.regime.lengthen()
+    return is_seen()
 
 
-def _learn_batch(objective, learned, now):
-    """Learn the curvature of a random batch, along the gradient or, if that is 0, any vector.
+def move_of_batch(objective, metric, gradient):
+    """Return the Move along which a random batch tells its curvature, an empty one of padding.
 
-    The outputs move by about 1.
+    It goes along the gradient or, if that is 0, any vector, so far that the outputs move by about
+    1.
     """
-    metric = learned.regime.metric
-    along, move = -metric.pull(now.gradient), Move()
+    along = -metric.pull(gradient)
     if not along.any():
         along = np.random.RandomState(0).normal(size=along.size)
     size = np.linalg.norm(along)
     here = objective.point_of_batch(metric, draws=True) if 0 < size < math.inf else None
-    if here is not None:  # not all is padding
-        there = objective.point_of_batch(metric, along / size, draws=False)
-        move = Move.between(metric, here, there, objective.agree)
-    learned.noise = Noise(move.slope, move.slope)
-    learned.regime.learn(move)
+    if here is None:
+        return Move()
+    there = objective.point_of_batch(metric, along / size, draws=False)
+    return Move.between(metric, here, there, objective.agree)
+
+
+def _set_way(objective, learned, point):
+    """Find the way to the optimum from the Point where training is now."""
+    learned.point = point
+    learned.way, learned.end = learned.regime.way(point)
+    learned.length, = objective.agree([float(np.linalg.norm(learned.way))])
+
+
+def _set_rate(objective, learned, found, is_undone):
+    """Set the rate for as many steps as there were, for two epochs where there were none yet."""
+    regime, momentum = learned.regime, objective.mean_gradient.momentum
+    if found.steps:
+        regime.slowdown = max(1., regime.slowdown * (2 if is_undone else 0.5))
+    learned.steps = int(found.steps) or learned.steps or 2 * int(found.batches)
+    learned.rate = float(np.clip(regime.rate(
+        momentum, learned.steps, max(found.batches, 1)) / regime.slowdown, *_RATES))

@@ -1,11 +1,41 @@
-"""The rollback: by how much a snapshot is worse than the one before."""
+"""The rollback: whether a snapshot is worse than the one before."""
 
 import math
+from typing import NamedTuple, Optional
 
 import numpy as np
 
 from ..core.arrays import precision_of
+from ..core.optimality import Point
 from .constants import ROUGHLY
+from .regime import Move
+
+
+class Compared(NamedTuple):
+    """A snapshot beside the one before.
+
+    Attributes
+    ----------
+    former, now : Point
+        The snapshots; no former one if it was of something else.
+    move : Move
+        From one to the other.
+    rise, rounding : float
+        By how much the objective has changed, and may have by rounding.
+    steps, batches : float
+        Number of steps between them, and of batches in a pass.
+    restarts : bool
+        Whether the former one was in other units.
+    """
+
+    former: Optional[Point]
+    now: Point
+    move: Move
+    rise: float
+    rounding: float
+    steps: float
+    batches: float
+    restarts: bool
 
 
 def change(before, now, move, rounding, warn_once=None):
@@ -38,9 +68,11 @@ def change(before, now, move, rounding, warn_once=None):
     return by_slopes if abs(by_slopes) > hidden else 0.
 
 
-def is_worse(rise, steps, has_jumped, penalty):
-    """Tell whether steps or a jump, which have changed the objective by `rise`, are undone.
+def is_worse(found, has_jumped):
+    """Tell whether the steps or the jump that have led to what is Compared are undone.
 
-    Jumps without a change end there, but where a penalty of the snapshot before may hide it.
+    They are if the objective has risen. A jump without a change ends there, too, but where a
+    penalty of the snapshot before may hide it.
     """
-    return bool((steps or has_jumped) and (rise > 0 or has_jumped and not rise and not penalty))
+    return bool(found.former is not None and (found.steps or has_jumped) and (
+        found.rise > 0 or has_jumped and not found.rise and not found.former.penalty))
