@@ -46,7 +46,7 @@ def learn(objective, learned, before, is_resumed=False, has_jumped=False):
     has_jumped : bool
         Whether a jump has led to this one, and no steps.
     """
-    with objective.told_by(learned.forget):
+    with objective.stale_on_error(learned.forget):
         if _take(objective, learned, before, is_resumed, has_jumped):
             before = None
         found = _compare(objective, learned, before)

@@ -150,8 +150,8 @@ class Objective:
         return moments.of_all(self._workers) if moments else {}
 
     @contextlib.contextmanager
-    def told_by(self, forget):
-        """Let a snapshot be stale if an error ends what is learned from it: `forget` is called."""
+    def stale_on_error(self, forget):
+        """Let a new snapshot be stale if an error ends what is learned of it, and call `forget`."""
         former = self._svrg.snapshot.full_gradient
         try:
             yield
@@ -209,9 +209,8 @@ class Objective:
     def point_at(self, metric, move=None):
         """Return the Point at the snapshot plus a move of the variables, by another pass."""
         self.rewind()
-        batches = self._pass.batches(self._reference.batches_at_once)
-        with self._near(metric, move, batches, self._pass) as full_gradient:
-            return self.mean_gradient.point(metric, full_gradient, self._reference.weights())
+        return self._point_near(
+            metric, move, self._pass.batches(self._reference.batches_at_once), self._pass)
 
     def point_of_batch(self, metric, move=None, draws=None):
         """Return the Point that the drawn batch finds there, None if it is all padding.
@@ -220,20 +219,18 @@ class Objective:
         """
         if draws is not None:
             self._sample.is_repeated, self._sample.draws_random_numbers = True, draws
-        with self._near(metric, move, [self._sample.batch], self._sample) as full_gradient:
-            return full_gradient and self.mean_gradient.point(
-                metric, full_gradient, self._reference.weights())
+        return self._point_near(metric, move, [self._sample.batch], self._sample)
 
-    @contextlib.contextmanager
-    def _near(self, metric, move, batches, a_pass):
-        """Yield the full gradient of batches near the snapshot; its weights are there meanwhile."""
+    def _point_near(self, metric, move, batches, a_pass):
         snapshot, reference = self._svrg.snapshot, self._reference
         before, weights = reference.copy_of_values(), reference.weights()
         with snapshot.being_replaced(lambda: reference.set_values(before)):
             for name, by in ({} if move is None else metric.arrays(metric.push(move))).items():
                 for weight in weights[name]:
                     shifted(weight, by).copyto(weight)
-            yield self._svrg.sum_of_gradients(
+            full_gradient = self._svrg.sum_of_gradients(
                 self._trained.model, batches, a_pass, self._workers).mean()
+            point = full_gradient and self.mean_gradient.point(metric, full_gradient, weights)
             reference.set_values(before)
             snapshot.replace(snapshot.full_gradient, snapshot.taken_at)
+        return point

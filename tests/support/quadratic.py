@@ -40,7 +40,7 @@ class Quadratic:
     # What an Objective does
 
     @contextlib.contextmanager
-    def told_by(self, forget):
+    def stale_on_error(self, forget):
         yield
 
     def rewind(self):
