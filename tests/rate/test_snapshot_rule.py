@@ -48,30 +48,6 @@ class Taken:
                            self.problem.targets) / len(self.problem.features)
 
 
-def test_the_largest_objective_is_kept_through_a_descent():
-    """Its rounding may be in all that is computed later."""
-    taken = Taken()
-    first = taken.objective()
-    for _ in range(3):
-        taken.step(4)
-        taken.snapshot()
-    assert taken.objective() < 0.9 * first
-    np.testing.assert_allclose(taken.rule.learned.largest, first, rtol=1e-6)
-
-
-def test_the_rate_is_for_as_many_steps_as_there_were_before_a_snapshot():
-    """Also at one without steps before it. At the first, two epochs are expected."""
-    taken, rates = Taken(), []
-    for steps in 0, 3, 0, 0, 2, 0:
-        taken.step(steps)
-        taken.snapshot()
-        rates.append(taken.rule.rate * taken.rule.regime.slowdown / taken.rule.gamma)
-    stable = 1.7 / 2.4 / 4
-    np.testing.assert_allclose(rates, [min(stable, 4 * 0.3 / steps)
-                                       for steps in (8, 3, 3, 3, 2, 2)], rtol=1e-9)
-    assert rates[0] < rates[1] == stable
-
-
 @pytest.mark.parametrize('place', ['learn', 'follow', 'rate'])
 def test_after_an_interrupt_all_is_measured_anew(monkeypatch, place):
     """The weights of the snapshot are others then, so that nothing before it tells anything."""
@@ -125,16 +101,6 @@ def test_a_jump_that_does_not_lower_the_objective_is_undone(monkeypatch, proxima
     assert taken.rule.num_rollbacks == 0 and taken.rule.regime.slowdown == 1.
 
 
-def test_steps_of_no_change_are_kept(monkeypatch):
-    taken = Taken()
-    taken.step(4)
-    before = taken.weights()
-    monkeypatch.setattr(learning, 'change', lambda *_: 0.)
-    taken.snapshot()
-    assert taken.rule.num_rollbacks == 0
-    assert_close(taken.weights(), before, 0)
-
-
 def test_snapshots_in_other_units_are_not_compared():
     """With twice the rows in a batch the objective of a step is twice as large."""
     taken = Taken()
@@ -171,21 +137,6 @@ def test_training_goes_back_without_momentum_and_with_half_the_rate(place):
         taken.step(4)
         taken.snapshot()
     assert taken.objective() < 0.9 * objective
-
-
-def test_nothing_is_learned_from_steps_that_went_much_too_far():
-    """Gamma is a tenth then, and the next pairs are the first ones."""
-    taken = Taken(kind='linear')
-    gamma, start = taken.rule.gamma, taken.weights()
-    taken.rule.rate = 1000 * gamma
-    taken.step(4)
-    taken.snapshot()
-    assert taken.rule.num_rollbacks == 1 and not len(taken.rule.regime.pairs)
-    np.testing.assert_allclose(taken.rule.gamma, gamma / 10, rtol=1e-6)
-    assert_close(taken.weights(), start, 0)
-    taken.step(4)
-    taken.snapshot()
-    assert taken.rule.num_rollbacks == 1 and len(taken.rule.regime.pairs) == 1
 
 
 @pytest.mark.parametrize('size, former, is_learned', [

@@ -1,4 +1,4 @@
-"""An Objective in NumPy: half the mean of squared errors, whose batches are rows."""
+"""An Objective in NumPy: half the mean of squared errors, times the weights of rows."""
 
 import contextlib
 from types import SimpleNamespace
@@ -14,10 +14,11 @@ class Quadratic:
     """A linear model w of rows and targets, with a weight decay, in batches of some rows."""
 
     noise_sources, leaves_out_rows, rule = (), False, SimpleNamespace()
-    sets_rate, units, tol = True, 1., 1e-6
+    sets_rate, units = True, 1.
 
-    def __init__(self, rows, targets, decay=0., batch=10):
+    def __init__(self, rows, targets, decay=0., batch=10, of_rows=1., tol=1e-6):
         self.rows, self.targets, self.decay, self.batch = rows, targets, decay, batch
+        self.of_rows, self.tol = of_rows * np.ones(len(rows)), tol
         self.now = self.at = np.zeros(rows.shape[1])
         self.weights, self.number, self.steps, self.passes = {'w': self.now[None]}, 0, 0, 0
         self.batches, self._drawn, self._is_active = -(-len(rows) // batch), slice(0, batch), False
@@ -31,11 +32,12 @@ class Quadratic:
         raise AssertionError(message)
 
     def slope(self, at, rows=slice(None)):
-        error = self.rows[rows] @ at - self.targets[rows]
+        error = self.of_rows[rows] * (self.rows[rows] @ at - self.targets[rows])
         return self.rows[rows].T @ error / len(error)
 
     def value(self, at):
-        return np.square(self.rows @ at - self.targets).mean() / 2 + self.decay * at @ at / 2
+        squares = self.of_rows * np.square(self.rows @ at - self.targets)
+        return squares.mean() / 2 + self.decay * at @ at / 2
 
     # What an Objective does
 
@@ -77,11 +79,11 @@ class Quadratic:
 
     # Training
 
-    def epoch(self, learned):
-        """Step as SVRG does, along preconditioned gradients."""
+    def epoch(self, learned, steps=None):
+        """Step as SVRG does, along preconditioned gradients, on all batches or the first few."""
         self.steps, full = 0, self.slope(self.at)
         inverse = learned.regime.steps.diagonal(-1.)['w'].ravel()
-        for begin in range(0, len(self.rows), self.batch):
+        for begin in range(0, len(self.rows), self.batch)[:steps]:
             rows = slice(begin, begin + self.batch)
             gradient = self.slope(self.now, rows) - self.slope(self.at, rows) + full
             self.now = self.now - learned.rate * inverse * (gradient + self.decay * self.now)
