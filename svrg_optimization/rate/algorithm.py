@@ -71,8 +71,7 @@ def jumps(objective, learned):
     """Jump to where the regime has the optimum, and learn from it; yield True after each jump."""
     made, reach, first_length = 0, 1., learned.length
     while True:
-        goes_on, = objective.agree([float(pays(
-            made, _earned(first_length, learned.length), learned))])
+        goes_on = objective.agree(pays(made, _earned(first_length, learned.length), learned))
         if not (goes_on and reach and made < learned.regime.jumps and np.isfinite(
                 learned.way).all()) or objective.noise_sources or not objective.rewind():
             return

@@ -101,8 +101,7 @@ def flattest(product, precision, pairs, sees, size, agree, seed=0):
             (rows, vector), (products, product(vector))))
         of_model = rows @ np.array([inverse_times(row) for row in rows]).T
         values, vectors = np.linalg.eigh((of_model + of_model.T) / 2)
-        is_singular, = agree([not values[0] > precision_of(float) * values[-1]])
-        if is_singular:
+        if agree(not values[0] > precision_of(float) * values[-1]):
             return Curvature(0., False, False, rows, products)
         root = (vectors / np.sqrt(values)).T
         matrix = root @ (rows @ products.T) @ root.T
@@ -113,9 +112,9 @@ def flattest(product, precision, pairs, sees, size, agree, seed=0):
         vector = sees(pairs.times(changes[0]) - smallest * moves[0])
         vector = vector - rows.T @ np.linalg.solve(of_model, rows @ inverse_times(vector))
         residual = math.sqrt(max(vector @ inverse_times(vector), 0.))
-        flatter, is_other, may_hide, goes_on = agree([
+        flatter, is_other, may_hide, goes_on = agree(
             -max(smallest - residual, smallest / SHARP),
             not (largest <= ROUGHLY and asymmetry <= seen / ROUGHLY),
-            residual > CHANCE * abs(smallest) / math.sqrt(free), residual > precision * largest])
+            residual > CHANCE * abs(smallest) / math.sqrt(free), residual > precision * largest)
         if is_other or not (may_hide and goes_on) or len(rows) == min(PRODUCTS, free):
             return Curvature(max(-flatter, 0.), not is_other, not may_hide, moves, changes)

@@ -113,7 +113,7 @@ def distance(objective, learned, noise):
     error = np.random.RandomState(0).normal(size=metric.size)
     moved = of_dtype / 2 * float(np.linalg.norm(regime.sees(
         regime.pairs.times(error / np.linalg.norm(error)), weights)))
-    way, = objective.agree([float(np.linalg.norm(learned.way))])
+    way = objective.agree(np.linalg.norm(learned.way))
     size, hidden = metric.spread(weights), moved * noise.of_zero
     near, floor = (objective.tol or 0.) * size, rounding + ROUGHLY * (moved * noise.of_batch)
     is_floor = floor < SLIGHT * max(metric.spread(weights, about_zero=True), of_gradient)
@@ -188,8 +188,8 @@ def _confirmed(objective, learned, at):
         smallest = min(max(found.smallest, precision_of(regime.dtype)), 1.)
         is_known = found.smallest > 0 and len(known(found)) == np.count_nonzero(
             found.moves.any(axis=1))  # where nothing is seen there is no move
-        return smallest, objective.agree([
-            bound(regime.pairs, learned.way, smallest) if is_known else math.inf])[0]
+        return smallest, objective.agree(
+            bound(regime.pairs, learned.way, smallest) if is_known else math.inf)
 
     found, least, left = curvature(sees), math.inf, math.inf
     if found.is_resolved:
@@ -207,8 +207,8 @@ def _confirmed(objective, learned, at):
         left = max(at.way, least / (ROUGHLY if is_sharp else 1), at.hidden)
     at = at._replace(is_hidden=at.is_hidden or not found.is_resolved)
     word, lacks = word_of(at, left, least), found.is_resolved and least > at.enough
-    is_other = word is None and objective.agree([float(np.linalg.norm(metric.pull(
-        objective.point_at(metric).gradient - point.gradient)))])[0] > rounding
+    is_other = word is None and objective.agree(np.linalg.norm(metric.pull(
+        objective.point_at(metric).gradient - point.gradient))) > rounding
     return at, left, word, Check(
         noise, smallest, len(made), None if word else found.moves[0],
         known(found)[::-1] if lacks else [],

@@ -71,18 +71,18 @@ def _take(objective, learned, before, is_resumed, has_jumped):
     if negative and objective.sets_rate:
         raise ValueError('lr_mult must be 0 or more with svrg_lbfgs, and not %s' % negative)
     multipliers = {name: abs(mean_gradient.multipliers[name]) for name in shapes}
-    is_fresh, = objective.agree([float(
-        learned.is_fresh or not fits(learned.regime, objective, shapes, multipliers))])
+    is_fresh = bool(objective.agree(
+        learned.is_fresh or not fits(learned.regime, objective, shapes, multipliers)))
     may_be_undone = objective.sets_rate and not is_fresh and before is not None and (
         before.steps > 0 or has_jumped)
-    moments = objective.take_snapshot(bool(is_fresh or is_resumed), may_be_undone)
+    moments = objective.take_snapshot(is_fresh or is_resumed, may_be_undone)
     if not is_fresh and is_resumed:
         is_fresh = not learned.regime.metric.is_of(moments)  # on other data
     if is_fresh:
         learned.regime = begun(objective, shapes, multipliers, moments)
     learned.regime.proximal = mean_gradient.proximal
     _find_invariant(objective, learned.regime.metric, is_fresh)
-    return bool(is_fresh)
+    return is_fresh
 
 
 def fits(regime, objective, shapes, multipliers):
@@ -146,9 +146,9 @@ def _compare(objective, learned, before):
             not objective.leaves_out_rows) and objective.warn_once)
     elif not np.isfinite(now.gradient).all():
         rise = math.inf
-    steps, batches, rise, rows_differ = objective.agree([
+    steps, batches, rise, rows_differ = objective.agree(
         before.steps if former else 0, objective.batches, rise,
-        former is not None and former.rows != now.rows])
+        former is not None and former.rows != now.rows)
     learned.rows_differ |= bool(rows_differ) or objective.leaves_out_rows
     return Compared(former, now, move, rise, rounding, steps, batches, restarts)
 
@@ -181,9 +181,8 @@ def _learn_curvature(objective, learned, found, is_undone):
 def _is_seen(objective, learned, move):
     """Tell whether a move has changed the slope along it by more than rounding."""
     def is_seen():
-        seen, = objective.agree([float(abs(move.product) > learned.noise.of_mean(
-            learned.regime.dtype) * math.sqrt(move.length))])
-        return bool(seen)
+        return bool(objective.agree(abs(move.product) > learned.noise.of_mean(
+            learned.regime.dtype) * math.sqrt(move.length)))
 
     if not is_seen():  # beside that of the batch of an earlier snapshot
         learned.noise = measured_noise(objective, learned.regime) or learned.noise
@@ -211,7 +210,7 @@ def _set_way(objective, learned, point):
     """Find the way to the optimum from the Point where training is now."""
     learned.point = point
     learned.way, learned.end = learned.regime.way(point)
-    learned.length, = objective.agree([float(np.linalg.norm(learned.way))])
+    learned.length = objective.agree(np.linalg.norm(learned.way))
 
 
 def _set_rate(objective, learned, found, is_undone):

@@ -67,8 +67,6 @@ class Objective:
 
     Attributes
     ----------
-    agree : callable
-        Returns for each of a list of numbers the largest of all workers, so that they decide alike.
     warn_once : callable
         Warns of each message once.
     tol : float or None
@@ -87,9 +85,13 @@ class Objective:
         self._svrg, self._trained, self._workers = svrg, trained, workers
         self._first_pass = self._pass = a_pass
         self._sample, self._reference = None, svrg.reference
-        self.agree, self.warn_once = getattr(workers, 'allreduce_max', None), svrg.warn_once
-        self.tol, self.rule = svrg.settings.tol, trained.rule
+        self.tol, self.rule, self.warn_once = svrg.settings.tol, trained.rule, svrg.warn_once
         self.sets_rate, self.number = self.rule is not None, svrg.snapshot.num_taken
+
+    def agree(self, *numbers):
+        """Return a number, or some, with the largest of all workers, so that they decide alike."""
+        found = self._workers.allreduce_max(list(map(float, numbers)))
+        return found if len(numbers) > 1 else found[0]
 
     # What it is
 

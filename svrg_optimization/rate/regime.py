@@ -38,9 +38,9 @@ class Move(NamedTuple):
         slopes = [metric.pull(each.gradient) for each in (before, now)]
         move = metric.seen_by_loss(whole)
         change = metric.seen_by_loss(slopes[1] - slopes[0])
-        return cls(move, change, *agree([
-            float(move @ move), float(move @ change), float(change @ change),
-            *(float(whole @ slope) for slope in slopes), float(np.linalg.norm(slopes[0]))]))
+        return cls(move, change, *agree(
+            move @ move, move @ change, change @ change, *(whole @ slope for slope in slopes),
+            np.linalg.norm(slopes[0])))
 
 
 class Regime:

@@ -25,8 +25,8 @@ class Quadratic:
         self.mean_gradient = SimpleNamespace(
             multipliers={'w': 1.}, decays={'w': decay}, momentum=0.7, proximal={}, is_smooth=True)
 
-    def agree(self, numbers):
-        return numbers
+    def agree(self, *numbers):
+        return numbers if len(numbers) > 1 else numbers[0]
 
     def warn_once(self, message):
         raise AssertionError(message)
