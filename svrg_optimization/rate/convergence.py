@@ -108,17 +108,19 @@ def distance(objective, learned, noise):
     """Return the Distance of the latest snapshot, given the Noise of gradients."""
     regime, weights = learned.regime, learned.point.weights
     metric, of_dtype = regime.metric, precision_of(regime.dtype)
-    of_gradient, rounding = regime.pairs.gamma * noise.of_batch, metric.rounding(
-        weights, regime.dtype)
+    way = objective.agree(np.linalg.norm(learned.way))
+    # The outputs: about their mean, about 0, and as a batch's gradient moves them.
+    size, outputs = metric.spread(weights), metric.spread(weights, about_zero=True)
+    of_gradient = regime.pairs.gamma * noise.of_batch
+    scale = max(size, of_gradient) or 1.
+    # Rounding: each batch's gradient has a random error, which H amplifies where it is flat.
     error = np.random.RandomState(0).normal(size=metric.size)
     moved = of_dtype / 2 * float(np.linalg.norm(regime.sees(
         regime.pairs.times(error / np.linalg.norm(error)), weights)))
-    way = objective.agree(np.linalg.norm(learned.way))
-    size, hidden = metric.spread(weights), moved * noise.of_zero
-    near, floor = (objective.tol or 0.) * size, rounding + ROUGHLY * (moved * noise.of_batch)
-    is_floor = floor < SLIGHT * max(metric.spread(weights, about_zero=True), of_gradient)
-    enough, scale = max(near, floor if is_floor else 0.), max(size, of_gradient) or 1.
+    rounding, hidden = metric.rounding(weights, regime.dtype), moved * noise.of_zero
     precision = math.sqrt(max(of_dtype, rounding / scale))
+    near, floor = (objective.tol or 0.) * size, rounding + ROUGHLY * (moved * noise.of_batch)
+    enough = max(near, floor if floor < SLIGHT * max(outputs, of_gradient) else 0.)
     is_hidden = way <= max(enough, floor) and max(way, hidden) > enough
     return Distance(way, hidden, size, near, enough, is_hidden, precision * scale, precision)
 
@@ -159,57 +161,75 @@ def measured_noise(objective, regime):
     return Noise(sizes[0], max(filter(math.isfinite, sizes), default=0.))
 
 
-def _confirmed(objective, learned, at):
-    """Return the Distance that a check has found, what is left of it, the word, and the Check."""
-    regime, point, length, made = learned.regime, learned.point, at.length, []
-    metric, smallest, noise = regime.metric, learned.smallest, measured_noise(
-        objective, regime) or learned.noise
-    rounding = noise.of_mean(regime.dtype)
+class _Nearby:
+    """Gradients near the latest snapshot, and the curvature that they find."""
 
-    def sees(vector):
-        return regime.sees(vector, point.weights)
+    def __init__(self, objective, learned, at, noise):
+        self.passes, self._objective, self._at = 0, objective, at
+        self._regime, self._point, self._way = learned.regime, learned.point, learned.way
+        self._rounding = noise.of_mean(learned.regime.dtype)
 
-    def product(vector):
-        made.append(vector)
-        there = objective.point_at(metric, length * vector)
-        return metric.pull(there.gradient - point.gradient) / length
+    def flattest(self, but=()):
+        """Return the Curvature, of all parameters but some."""
+        regime, metric = self._regime, self._regime.metric
+        return flattest(
+            self._product, self._at.precision, regime.pairs,
+            lambda vector: metric.without(regime.sees(vector, self._point.weights), but),
+            metric.size, self._objective.agree, self._objective.number)
 
-    def curvature(sees):
-        return flattest(product, at.precision, regime.pairs, sees, metric.size, objective.agree,
-                        objective.number)
+    def _product(self, vector):
+        """Return the product of the Hessian and a vector, by a pass."""
+        self.passes += 1
+        return self._change(self._at.length * vector) / self._at.length
 
-    def known(found):
-        """List the moves and changes of a check that are more than rounding, the flattest first."""
+    def _change(self, move=None):
+        metric = self._regime.metric
+        return metric.pull(
+            self._objective.point_at(metric, move).gradient - self._point.gradient)
+
+    def known(self, found):
+        """List the moves and changes of a Curvature that are more than rounding."""
+        least = self._rounding / self._at.length
         return [(move, change) for move, change in zip(found.moves, found.changes)
-                if move @ change > rounding / length * (move @ move)]
+                if move @ change > least * (move @ move)]
 
-    def bounded(found):
-        """Return the smallest curvature of a check, within bounds, and the bound with it."""
-        smallest = min(max(found.smallest, precision_of(regime.dtype)), 1.)
-        is_known = found.smallest > 0 and len(known(found)) == np.count_nonzero(
-            found.moves.any(axis=1))  # where nothing is seen there is no move
-        return smallest, objective.agree(
-            bound(regime.pairs, learned.way, smallest) if is_known else math.inf)
+    def bounded(self, found):
+        """Return the smallest curvature, within bounds, and the bound of the distance with it."""
+        smallest, least = min(max(found.smallest, precision_of(self._regime.dtype)), 1.), math.inf
+        moves = np.count_nonzero(found.moves.any(axis=1))  # where nothing is seen there is none
+        if found.smallest > 0 and len(self.known(found)) == moves:
+            least = bound(self._regime.pairs, self._way, smallest)
+        return smallest, self._objective.agree(least)
 
-    found, least, left = curvature(sees), math.inf, math.inf
+    def is_other_function(self):
+        """Tell whether another pass finds another gradient at the snapshot, but for rounding."""
+        return self._objective.agree(np.linalg.norm(self._change())) > self._rounding
+
+
+def _confirmed(objective, learned, at):
+    """Return the Distance that a check has found, what is left of it, the word, and the Check.
+
+    Without a direction that may hide, a tenth of the bound counts. Where one may hide among many
+    numbers, those without a weight decay are looked at once more, if a word hangs on them.
+    """
+    metric = learned.regime.metric
+    noise = measured_noise(objective, learned.regime) or learned.noise
+    near = _Nearby(objective, learned, at, noise)
+    found, smallest, least, left = near.flattest(), learned.smallest, math.inf, math.inf
     if found.is_resolved:
-        (smallest, least), is_sharp, at = bounded(found), found.is_sharp, distance(
-            objective, learned, noise)
-        decays = objective.mean_gradient.decays
-        decayed = [name for name in metric.shapes if decays[name]]
-        if decayed and not is_sharp and (
-                max(least, at.hidden) <= at.enough
-                or max(at.way, least / ROUGHLY, at.hidden) <= at.near):
-            undecayed = curvature(lambda vector: metric.without(sees(vector), decayed))
-            is_sharp = undecayed.is_sharp and undecayed.is_resolved
-            found = min(found, undecayed, key=lambda each: each.smallest)
-            smallest, least = bounded(found)
+        at, is_sharp = distance(objective, learned, noise), found.is_sharp
+        smallest, least = near.bounded(found)
+        decayed = [name for name in metric.shapes if objective.mean_gradient.decays[name]]
+        if decayed and not is_sharp and word_of(
+                at, max(at.way, least / ROUGHLY, at.hidden), least):
+            other = near.flattest(decayed)
+            is_sharp = other.is_sharp and other.is_resolved
+            found = min(found, other, key=lambda each: each.smallest)
+            smallest, least = near.bounded(found)
         left = max(at.way, least / (ROUGHLY if is_sharp else 1), at.hidden)
-    at = at._replace(is_hidden=at.is_hidden or not found.is_resolved)
     word, lacks = word_of(at, left, least), found.is_resolved and least > at.enough
-    is_other = word is None and objective.agree(np.linalg.norm(metric.pull(
-        objective.point_at(metric).gradient - point.gradient))) > rounding
-    return at, left, word, Check(
-        noise, smallest, len(made), None if word else found.moves[0],
-        known(found)[::-1] if lacks else [],
-        metric.largest_part(found.moves[0]) if lacks else '', is_other)
+    return at._replace(is_hidden=at.is_hidden or not found.is_resolved), left, word, Check(
+        noise, smallest, near.passes, flattest=None if word else found.moves[0],
+        pairs=near.known(found)[::-1] if lacks else [],
+        flat=metric.largest_part(found.moves[0]) if lacks else '',
+        is_other_function=word is None and near.is_other_function())
