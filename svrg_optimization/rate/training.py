@@ -86,8 +86,7 @@ class Training:
         result = result._replace(epochs=self.epochs, passes=self.passes(number))
         self._first = self._first or result
         if result.reason:
-            result = result._replace(words=sentence(
-                result, objective, self.learned(objective), self))
+            result = result._replace(words=sentence(result, objective, self))
         self._result, self._found_at = result, number
         self._converged_at = number if result.has_converged else None
 

@@ -12,7 +12,7 @@ REASONS = {
     'not finite': 'training did not converge%(to)s: the gradient is not finite, %(advice)s'}
 
 
-def sentence(found, objective, learned, training):
+def sentence(found, objective, training):
     """Return the sentence of the reason of a Result.
 
     Parameters
@@ -21,10 +21,8 @@ def sentence(found, objective, learned, training):
         What the latest snapshot has found.
     objective : Objective
         What was minimised.
-    learned : Learned
-        What snapshots have taught.
     training : Training
-        Has the latest Check and the counts.
+        What is known of the training.
     """
     tol = objective.tol
     if found.reason == 'epochs used up' and tol is None and not objective.sets_rate:
@@ -32,12 +30,13 @@ def sentence(found, objective, learned, training):
     return REASONS[found.reason] % {
         'to': '' if tol is None else ' to tol=%g' % tol, 'dtype': objective.dtype,
         'advice': next(words for applies, words in _advice(
-            found, objective, learned, training) if applies)}
+            found, objective, training) if applies)}
 
 
-def _advice(found, objective, learned, training):
+def _advice(found, objective, training):
     """List what may keep a training from convergence, the likeliest first, and if it applies."""
     noise, check = ', '.join(objective.noise_sources), training.check
+    learned = training.learned(objective)
     part = check and check.flat or learned.flat_part()
     flat = ('the loss hardly changes along %s, as where classes are separable or a column has one '
             'value' % part)
