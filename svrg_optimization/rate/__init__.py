@@ -10,7 +10,7 @@ it all is mathematics on vectors: tests/rate/test_quadratic.py has an objective 
 | `objective` | the function that is minimised: its snapshot, and its gradients near that |
 | `learning`, `rollback` | take a snapshot, compare it, go back if it is worse, set the rate |
 | `convergence`, `confirmation` | the verdict: distance, check and word; they write nothing |
-| `learned` | the state: all that is learned, and its form in a file |
+| `learned`, `saved` | the state: all that is learned; its form in a file |
 | `smooth`, `composite`, `random`: `regime` | rate and way of each kind of objective |
 | `metric`, `moments`, `secant_pairs` | the variables, what makes them, and the matrix H |
 | `snapshot_rule`, `preconditioner`, `svrg_lbfgs` | rate and direction of a step; the optimizer |

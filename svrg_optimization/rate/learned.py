@@ -1,21 +1,14 @@
-"""What snapshots have taught: the state of 'svrg_lbfgs', and its form in a file."""
+"""What snapshots have taught: the state of 'svrg_lbfgs'. `saved.py` has its form in a file."""
 
 import dataclasses
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
-from .._argument_checks import check_like
 from ..core.arrays import precision_of
 from ..core.optimality import Point
-from .composite import Composite
 from .constants import ROUGHLY, SLIGHT
-from .metric import Metric
-from .random import Random
 from .regime import Regime
-from .smooth import Smooth
-
-_REGIMES = {regime.__name__: regime for regime in (Smooth, Composite, Random)}
 
 
 class Noise(NamedTuple):
@@ -40,7 +33,7 @@ class Noise(NamedTuple):
 
 @dataclasses.dataclass
 class Learned:
-    """What is learned; `learning.py` and `jumps.py` write it.
+    """What is learned, by `learning.py` and from checks.
 
     Attributes
     ----------
@@ -127,31 +120,3 @@ class Learned:
             pairs.add(*pair)
         if check.pairs:
             self.way, self.end = self.regime.way(self.point)
-
-    # A file
-
-    def state(self):
-        """Return a dict of numbers, strings and arrays, and lists and dicts, for a checkpoint."""
-        return {**{name: getattr(self, name) for name in _SAVED},
-                'noise': list(self.noise), 'regime': self.regime and self.regime.state()}
-
-    @classmethod
-    def from_state(cls, state, proximal, names=None):
-        """Return what had this `state`.
-
-        `proximal` maps names to the operators, and `names` those of the state to those of now.
-        """
-        learned, saved, expected = cls(), state['regime'], None
-        if saved is not None:
-            learned.regime = _REGIMES[saved['kind']](
-                Metric.from_state(saved['metric'], names or {}), saved['dtype'], proximal)
-            expected = learned.regime.expected_state(saved)
-        check_like(state.file_name, 'rule', state, {**learned.state(), 'regime': expected})
-        if saved is not None:
-            learned.regime.load_state(saved)
-        return dataclasses.replace(learned, noise=Noise(*state['noise']),
-                                   **{name: state[name] for name in _SAVED})
-
-
-_SAVED = [field.name for field in dataclasses.fields(Learned) if field.name not in (
-    'noise', 'regime', 'point', 'way', 'end', 'is_stuck')]

@@ -327,31 +327,6 @@ class Metric:
                   for block in self.blocks]
         return self if blocks == self.blocks else Metric(self.shapes, self.multipliers, blocks)
 
-    def state(self):
-        """Return what `from_state` takes, for a file."""
-        return {'shapes': [[name, list(shape)] for name, shape in self.shapes.items()],
-                'multipliers': self.multipliers,
-                'blocks': [[list(block.names), block.axis, *block.moments, block.decays,
-                            block.dtype, block.is_invariant, block.largest_gradient]
-                           for block in self.blocks]}
-
-    def expected_state(self):
-        """Return a state of the form that this one must have had in a file."""
-        return {'shapes': [['', [0]]], 'multipliers': dict.fromkeys(self.multipliers, 1.),
-                'blocks': [[[''], 0, *(np.zeros(part.shape) for part in block.moments), [0.], '',
-                            True, 0.] for block in self.blocks]}
-
-    @classmethod
-    def from_state(cls, state, names):
-        """Return the metric of a `state`, with other names if the dict has some."""
-        def new(name):
-            return names.get(name, name)
-
-        return cls({new(name): tuple(shape) for name, shape in state['shapes']},
-                   {new(name): value for name, value in state['multipliers'].items()},
-                   [Block(list(map(new, of_block)), axis, Moments(mean, spread), *others)
-                    for of_block, axis, mean, spread, *others in state['blocks']])
-
     def find_invariant(self, gradient, is_first, has_operator=False):
         """Find the blocks of several outputs whose loss gradients always add up to 0."""
         for block in self.blocks if np.isfinite(gradient).all() else ():

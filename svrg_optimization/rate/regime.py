@@ -10,8 +10,6 @@ from .constants import PAIRS, ROUGHLY
 from .secant_pairs import SecantPairs
 
 UNKNOWN = 1.  # gamma where nothing can be measured: a curvature of 1, as that of squares
-_SAVED = 'dtype', 'has_noise', 'is_whole', 'jumps', 'slowdown'
-_SAVED_PAIRS = 'gamma', 'moves', 'changes', 'flat'
 
 
 class Move(NamedTuple):
@@ -137,22 +135,3 @@ class Regime:
         `like` is an array with shape, context and dtype of the parameter.
         """
         return rate
-
-    # A file
-
-    def state(self):
-        """Return what `load_state` takes, for a file."""
-        return {'kind': type(self).__name__, 'metric': self.metric.state(),
-                **{name: getattr(self, name) for name in _SAVED},
-                **{name: getattr(self.pairs, name) for name in _SAVED_PAIRS}}
-
-    def expected_state(self, state):
-        """Return a state of the form that one of a file, whose metric this has, must have."""
-        pairs = np.zeros((len(state['moves']), self.pairs.moves.shape[1]))
-        return {**self.state(), 'metric': self.metric.expected_state(), 'dtype': '', 'gamma': None,
-                'moves': pairs, 'changes': pairs}
-
-    def load_state(self, state):
-        """Go on with what `state` has returned, in the metric of the state."""
-        for owner, names in ((self, _SAVED), (self.pairs, _SAVED_PAIRS)):
-            vars(owner).update({name: state[name] for name in names})

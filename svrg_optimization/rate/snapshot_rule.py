@@ -4,6 +4,7 @@ from mxnet.lr_scheduler import LRScheduler
 
 from .learned import Learned
 from .preconditioner import Preconditioner
+from .saved import learned_of, state_of
 
 
 def _learned(name):
@@ -99,9 +100,9 @@ class SnapshotRule(LRScheduler):
 
     def state(self):
         """Return what `load_state` takes, for a file."""
-        return self.learned.state()
+        return state_of(self.learned)
 
     def load_state(self, state, proximal, names=None):
-        """Go on with what `state` has returned. Arguments as of ``Learned.from_state``."""
-        self.learned = Learned.from_state(state, proximal, names)
+        """Go on with what `state` has returned. Arguments are those of `learned_of`."""
+        self.learned = learned_of(state, proximal, names)
         self.begin_steps()

@@ -6,6 +6,7 @@ import weakref
 from .._argument_checks import check_like
 from .learned import Learned
 from .result import Result
+from .saved import learned_of, state_of
 from .words import sentence
 
 
@@ -101,7 +102,7 @@ class Training:
     def state(self):
         """Return what `load_state` takes."""
         return {'converged_at': self._converged_at,
-                'rule': self._learned and self._learned.state()}
+                'rule': self._learned and state_of(self._learned)}
 
     @staticmethod
     def check_state(name, state):
@@ -116,7 +117,7 @@ class Training:
 
 
 def _learned_of(state):
-    return state['rule'] and Learned.from_state(state['rule'], {})
+    return state['rule'] and learned_of(state['rule'], {})
 
 
 def reference_to(data):
