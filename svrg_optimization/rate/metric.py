@@ -104,16 +104,6 @@ class Block:
         self.diagonal = np.append(np.where(self.diagonal > 0, self.diagonal, 1.),
                                   self.last ** 2)[:len(mean) + len(names) - 1]
 
-    @property
-    def is_full(self):
-        """Whether M is more than its diagonal."""
-        return self.factor.ndim == 2
-
-    @property
-    def is_joined(self):
-        """Whether the bias is joined to the columns."""
-        return len(self.names) == 2
-
     def with_decays(self, decays):
         """Return the block with other decays, itself if they are hardly others."""
         if all(max(now, new) <= _CHANGED * min(now, new)
@@ -129,7 +119,8 @@ class Block:
         no bias; a group of a GroupLasso has one number for all of its columns.
         """
         if operator is None:
-            spread = np.diag(self.moments.spread) if self.is_full else self.moments.spread
+            spread = self.moments.spread
+            spread = np.diag(spread) if spread.ndim == 2 else spread
             return Block(self.names, self.axis, Moments(self.moments.mean, spread), self.decays,
                          self.dtype, self.is_invariant)
         columns = self.diagonal[:len(self.mean)]
@@ -139,24 +130,23 @@ class Block:
 
     def whiten(self, weights, bias=None):
         """Return the inverse of F times the rows of each output, and times their biases."""
-        rows = weights @ self.root.T if self.is_full else weights * self.root
+        rows = _times(weights, self.root.T)
         return rows, None if bias is None else self.last * (bias + weights @ self.mean)
 
     def pull(self, weights, bias=None):
         """Return the transpose of F times a gradient, given and returned as in `whiten`."""
         if bias is not None:
             weights = weights - np.outer(bias, self.mean)
-        return (weights @ self.factor if self.is_full else weights * self.factor,
-                None if bias is None else bias / self.last)
+        return _times(weights, self.factor), None if bias is None else bias / self.last
 
     def push(self, rows, last=None):
         """Return F times what `whiten` returns."""
-        weights = rows @ self.factor.T if self.is_full else rows * self.factor
+        weights = _times(rows, self.factor.T)
         return weights, None if last is None else last / self.last - weights @ self.mean
 
     def unpull(self, rows, last=None):
         """Return the gradient that `pull` takes."""
-        weights = rows @ self.root if self.is_full else rows * self.root
+        weights = _times(rows, self.root)
         return (weights if last is None else weights + np.outer(last * self.last, self.mean),
                 None if last is None else last * self.last)
 
@@ -191,9 +181,13 @@ class Block:
             means = means + bias
         if self.is_invariant:
             weights, means = weights - weights.mean(axis=0), means - means.mean()
-        inner = weights @ moment if moment.ndim == 2 else weights * moment
-        return float((weights * (inner + self.decays[0] * weights)).sum()
+        return float((weights * (_times(weights, moment) + self.decays[0] * weights)).sum()
                      + about * np.square(means).sum())
+
+
+def _times(rows, matrix):
+    """Return rows times a matrix, of which there may be the diagonal alone."""
+    return rows @ matrix if matrix.ndim == 2 else rows * matrix
 
 
 class Metric:

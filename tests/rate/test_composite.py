@@ -23,7 +23,7 @@ def metric_at(inputs, axis=1, joined=True, multiplier=1., outputs=OUTPUTS):
 
 
 def dense_of(metric, inputs):
-    return of_all_outputs(metric, dense(inputs, (0., 0.)[:1 + metric.blocks[0].is_joined]))
+    return of_all_outputs(metric, dense(inputs, (0., 0.)[:len(metric.blocks[0].names)]))
 
 
 def point_of(weights, gradient):

@@ -58,7 +58,7 @@ def test_the_variables_are_those_of_the_dense_matrix(matrix_of, decays, multipli
             (metric.push(pulled), np.linalg.solve(matrix, gradient)),
             (metric.unpull(whitened), matrix @ weights)):
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
-    assert metric.blocks[0].is_full == (matrix_of is dense)
+    assert (metric.blocks[0].factor.ndim == 2) == (matrix_of is dense)
 
 
 @pytest.mark.parametrize('axis', [0, 1])
@@ -86,12 +86,12 @@ def test_the_spread_is_that_of_the_outputs(decays, is_invariant):
     metric = metric_of(block, 2.)
     vector = RNG.normal(size=metric.size)
     arrays = metric.arrays(vector)
-    weight, bias = arrays['weight'], arrays['bias'] if block.is_joined else 0.
+    weight, bias = arrays['weight'], arrays['bias'] if len(block.names) == 2 else 0.
     if is_invariant:
         weight, bias = weight - weight.mean(axis=0), bias - np.mean(bias)
     outputs = ROWS @ weight.T + bias
     rest = decays[0] * np.square(weight).sum()
-    centred = outputs - outputs.mean(axis=0) if block.is_joined else outputs
+    centred = outputs - outputs.mean(axis=0) if len(block.names) == 2 else outputs
     for about_zero, each in (False, centred), (True, outputs):
         expected = (np.square(each).sum() / 50 + rest) / 2 + np.square(arrays['other']).sum() / 4
         np.testing.assert_allclose(metric.spread(vector, about_zero), np.sqrt(expected),

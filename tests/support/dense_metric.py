@@ -24,7 +24,7 @@ def metric_of(block, multiplier=1., outputs=3):
     shapes = {'bias': (outputs,), 'other': (2, 2),
               'weight': (outputs, columns) if block.axis else (columns, outputs)}
     return Metric(shapes, {**dict.fromkeys(block.names, multiplier), 'other': 4.,
-                           **({} if block.is_joined else {'bias': 9.})}, [block])
+                           **({} if len(block.names) == 2 else {'bias': 9.})}, [block])
 
 
 def dense(rows, decays):
@@ -41,17 +41,17 @@ def of_all_outputs(metric, of_output):
     places, (block,) = metric.arrays(np.arange(metric.size)), metric.blocks
     weight = places['weight'] if block.axis else places['weight'].T
     for row, last in zip(weight, places['bias']):
-        chosen = np.array([*row, last] if block.is_joined else row)
+        chosen = np.array([*row, last] if len(block.names) == 2 else row)
         matrix[np.ix_(chosen, chosen)] = of_output / metric.multipliers['weight']
     return matrix
 
 
 def inverse_of(block):
     """Return the inverse of M of one output, by the gradients that a Block gets."""
-    columns = len(block.mean)
+    columns, biases = len(block.mean), len(block.names) - 1
     return np.array([np.concatenate([np.ravel(part) for part in block.push(*block.pull(
-        one[None, :columns], one[columns:] if block.is_joined else None)) if part is not None])
-        for one in np.eye(columns + block.is_joined)])
+        one[None, :columns], one[columns:] if biases else None)) if part is not None])
+        for one in np.eye(columns + biases)])
 
 
 def by_bfgs(matrix, pairs):
