@@ -199,7 +199,8 @@ class SVRGModule(Module):
     @property
     def result(self) -> 'Optional[Result]':
         """What the latest snapshot found and, after `fit`, why it ended. None before a snapshot."""
-        return algorithm.result(self._svrg, TrainedModule(self._default_bucket))
+        return self._svrg.training.result(
+            Objective(self._svrg, TrainedModule(self._default_bucket)))
 
     @property
     def learning_rate(self) -> Optional[float]:

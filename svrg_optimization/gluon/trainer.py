@@ -218,7 +218,7 @@ class SVRGTrainer(gluon.Trainer):
     @property
     def result(self) -> 'Optional[Result]':
         """What the latest snapshot found and, after `epochs`, why it ended. None before one."""
-        return algorithm.result(self._svrg, self._trained)
+        return self._svrg.training.result(Objective(self._svrg, self._trained))
 
     def update_full_grads(self, train_data: Iterable[Any], batches: Optional[int] = None,
                           states: Sequence[Any] = ()) -> None:

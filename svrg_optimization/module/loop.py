@@ -14,6 +14,7 @@ from mxnet.module import BaseModule
 from .._argument_checks import check_epoch, check_iterator
 from ..data.iterators import rewind_for_pass
 from ..data.ndarray_iter import is_viewable, views
+from ..rate.objective import Objective
 from ..rate.run import Run
 from . import executor_group
 from .trained_module import TrainedModule
@@ -161,7 +162,7 @@ class _Data:
             module.update_full_grads(data)
         finally:
             default._pass_of_fit = None, False
-        result = svrg.training.result(svrg.snapshot)
+        result = svrg.training.result(Objective(svrg, TrainedModule(default)))
         if result is not None and result.reason == 'rolled back':
             executor_group.mark_host_copies_stale(module)
 

@@ -103,11 +103,3 @@ def pays(made, gained, learned):
 def _earned(former, way):
     """Return by how many powers of e a way of some length has become shorter."""
     return math.log(former / way) if 0 < former < math.inf and 0 < way < math.inf else 0.
-
-
-def result(svrg, trained):
-    """Return what the latest snapshot has found, None without one."""
-    training, snapshot = svrg.training, svrg.snapshot
-    if snapshot.is_active and training.result(snapshot) is None:
-        training.record(Objective(svrg, trained))
-    return training.result(snapshot)

@@ -150,17 +150,6 @@ def word_of(at, left, bound):
     return 'at the floor' if max(bound, at.hidden) <= at.enough else None
 
 
-def measured_noise(objective, regime):
-    """Return the Noise that the drawn batch has, None if it is all padding."""
-    here = objective.point_of_batch(regime.metric)
-    if here is None:
-        return None
-    there = here if not regime.is_whole else objective.point_of_batch(
-        regime.metric, -regime.metric.whiten(here.weights))
-    sizes = [float(np.linalg.norm(regime.metric.pull(each.gradient))) for each in (here, there)]
-    return Noise(sizes[0], max(filter(math.isfinite, sizes), default=0.))
-
-
 class _Nearby:
     """Gradients near the latest snapshot, and the curvature that they find."""
 
@@ -213,7 +202,7 @@ def _confirmed(objective, learned, at):
     numbers, those without a weight decay are looked at once more, if a word hangs on them.
     """
     metric = learned.regime.metric
-    noise = measured_noise(objective, learned.regime) or learned.noise
+    noise = Noise.measured(objective, learned.regime) or learned.noise
     near = _Nearby(objective, learned, at, noise)
     found, smallest, least, left = near.flattest(), learned.smallest, math.inf, math.inf
     if found.is_resolved:

@@ -1,6 +1,7 @@
 """What snapshots have taught: the state of 'svrg_lbfgs'. `saved.py` has its form in a file."""
 
 import dataclasses
+import math
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
@@ -25,6 +26,17 @@ class Noise(NamedTuple):
 
     of_batch: float = 0.
     of_zero: float = 0.
+
+    @classmethod
+    def measured(cls, objective, regime):
+        """Return that of the drawn batch, None if it is all padding."""
+        metric, here = regime.metric, objective.point_of_batch(regime.metric)
+        if here is None:
+            return None
+        there = here if not regime.is_whole else objective.point_of_batch(
+            metric, -metric.whiten(here.weights))
+        sizes = [float(np.linalg.norm(metric.pull(each.gradient))) for each in (here, there)]
+        return cls(sizes[0], max(filter(math.isfinite, sizes), default=0.))
 
     def of_mean(self, dtype):
         """Return by how much rounding may change a mean gradient."""

@@ -12,7 +12,6 @@ import numpy as np
 from ..core.arrays import is_row_sparse, precision_of
 from .composite import Composite
 from .constants import ROUGHLY
-from .convergence import measured_noise
 from .learned import Noise
 from .metric import Metric, blocks_of
 from .random import Random
@@ -185,7 +184,7 @@ def _is_seen(objective, learned, move):
             learned.regime.dtype) * math.sqrt(move.length)))
 
     if not is_seen():  # beside that of the batch of an earlier snapshot
-        learned.noise = measured_noise(objective, learned.regime) or learned.noise
+        learned.noise = Noise.measured(objective, learned.regime) or learned.noise
     return is_seen()
 
 

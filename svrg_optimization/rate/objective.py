@@ -75,6 +75,8 @@ class Objective:
         That of the optimizer 'svrg_lbfgs'.
     sets_rate : bool
         Whether there is one.
+    is_active : bool
+        Whether there is a snapshot.
     number, batches : int
         How many snapshots were taken, and the number of batches in the pass of the latest one.
     units : float
@@ -86,7 +88,8 @@ class Objective:
         self._first_pass = self._pass = a_pass
         self._sample, self._reference = None, svrg.reference
         self.tol, self.rule, self.warn_once = svrg.settings.tol, trained.rule, svrg.warn_once
-        self.sets_rate, self.number = self.rule is not None, svrg.snapshot.num_taken
+        self.sets_rate, self.is_active = self.rule is not None, svrg.snapshot.is_active
+        self.number = svrg.snapshot.num_taken
 
     def agree(self, *numbers):
         """Return a number, or some, with the largest of all workers, so that they decide alike."""

@@ -7,7 +7,6 @@ import time
 
 from ..core.front_end import NoLossError
 from ..data.iterators import leaves_out_other_rows
-from .algorithm import result as result_of
 from .objective import Objective
 from .training import reference_to
 
@@ -103,7 +102,7 @@ class Run:
         seconds = time.time() - tic
         if svrg.snapshot.num_taken == taken:  # by an override
             return
-        result = result_of(svrg, self._trained)
+        result = svrg.training.result(Objective(svrg, self._trained))
         if rule is not None and result.reason == 'rolled back':
             log('Epoch[%d] The learning rate was too large: back to the best snapshot', epoch)
         for words, number in (
@@ -118,10 +117,9 @@ class Run:
 
     def _say_why(self):
         """Set in the result why training has ended; log it, and warn if it did not converge."""
-        svrg, trained, tol = self._svrg, self._trained, self._svrg.settings.tol
-        result_of(svrg, trained)
-        result = svrg.training.conclude(Objective(svrg, trained))
-        if tol is not None or trained.rule is not None:
+        svrg, objective = self._svrg, Objective(self._svrg, self._trained)
+        result = svrg.training.conclude(objective)
+        if objective.tol is not None or objective.sets_rate:
             self._logger.info('%s', result)
-        if tol is not None and not result.has_converged:
+        if objective.tol is not None and not result.has_converged:
             svrg.warn_once(str(result))

@@ -28,7 +28,7 @@ class Training:
     """
 
     def __init__(self):
-        self._learned = self._result = self._found_at = self._converged_at = None
+        self._learned = self._converged_at = None
         self.is_resumed = self.keeps_history = False
         self.begin(0)
 
@@ -36,7 +36,7 @@ class Training:
         """Begin to count, given the number of snapshots so far."""
         self.data = data
         self._taken_before, self.epochs, self.checks = num_taken, 0, 0
-        self._result = self._first = self.check = None
+        self._result = self._found_at = self._first = self.check = None
         self.is_hidden = False
 
     def passes(self, number):
@@ -65,9 +65,11 @@ class Training:
         """Tell whether the latest snapshot was found to be at the optimum."""
         return snapshot.is_active and self._converged_at == snapshot.num_taken
 
-    def result(self, snapshot):
-        """Return the Result of the latest snapshot, None if it has not been asked for one."""
-        return self._result if self._found_at == snapshot.num_taken else None
+    def result(self, objective):
+        """Return the Result of the latest snapshot, None without one."""
+        if self._found_at != objective.number and objective.is_active:
+            self.record(objective)
+        return self._result if self._found_at == objective.number else None
 
     def record(self, objective, reason=None, distance=math.inf):
         """Make the Result of the latest snapshot, and keep it."""
@@ -78,7 +80,7 @@ class Training:
 
     def conclude(self, objective):
         """Return the Result of the latest snapshot, which now says why training has ended."""
-        result = self._result
+        result = self.result(objective)
         self._keep(result._replace(reason=result.reason or 'epochs used up'), objective)
         return self._result
 
