@@ -301,7 +301,7 @@ class ProximalOperators:
         klass, name, arguments = class_name_and_arguments(optimizer, optimizer_params)
         momentum = arguments.get('momentum')
         # Without momentum nag steps as sgd does.
-        if not hasattr(klass, 'has_operators') and (momentum or klass not in (opt.SGD, opt.NAG)):
+        if name != 'svrg_lbfgs' and (momentum or klass not in (opt.SGD, opt.NAG)):
             raise ValueError('optimizer must be svrg_lbfgs, or sgd without momentum, for proximal, '
                              'not %s%s: a step of one rate' % (
                                  name, ' with momentum %g' % momentum if momentum else ''))
@@ -327,11 +327,7 @@ def _step(operator, weight, state, step_size):
         exact = weight.data  # a copy
     elif weight.dtype == np.float16:
         exact = weight.astype('float32')
-    momentum = state[0] if isinstance(state, tuple) else state
-    before = None if momentum is None else exact.copy()
     operator.prox(exact, step_size)
-    if momentum is not None:
-        momentum += (exact - before).astype(momentum.dtype, copy=False)  # in sgd the last move
     if weight.stype == 'row_sparse':
         exact = nd.sparse.row_sparse_array((exact, weight.indices), shape=weight.shape,
                                            ctx=weight.context, dtype=weight.dtype)

@@ -34,7 +34,7 @@ from .module.install import install, optimizer_kept_on_error, wrapped_optimizer
 from .module.passes import Pass
 from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
-from .module.workers import copies_of_gradient, servers_hold_states, synchronize, workers_of
+from .module.workers import servers_hold_states, synchronize, workers_of
 from .mxnet_repair.casts import has_casts
 from .mxnet_repair.executors import without_fusion
 from .mxnet_repair.finder import SWITCH
@@ -43,8 +43,7 @@ from .mxnet_repair.loader import mend_for_users
 from .proximal import ProximalOperator, ProximalOperators, weights_of
 from .rate import algorithm
 from .rate.objective import Objective
-from .rate.snapshot_rule import SnapshotRule
-from .rate.svrg_lbfgs import check_rule, rule_of, with_default_arguments
+from .rate.svrg_lbfgs import check_lbfgs, moves_weights, with_default_arguments
 from .rate.training import Training
 from .svrg_optimizer import class_name_and_arguments
 
@@ -158,7 +157,6 @@ class SVRGModule(Module):
 
     _default = None  # of a bucket the one that has the optimizer's names
     _counts_at_start = None  # updates of the optimizer and of the snapshot
-    _copies = 1  # of a gradient, one a device, that are summed in a step
 
     def __init__(self, symbol, data_names=('data',), label_names=('softmax_label',),
                  logger=logging, context=mx.cpu(), work_load_list=None,
@@ -214,8 +212,7 @@ class SVRGModule(Module):
         TypeError, ValueError
             If it cannot be set.
         RuntimeError
-            If it is set before `init_optimizer`, or read before the first snapshot with a
-            svrg_lbfgs.
+            If it is set before `init_optimizer`.
         """
         module = self._default_bucket
         return module._optimizer.learning_rate if module.optimizer_initialized else None
@@ -226,9 +223,11 @@ class SVRGModule(Module):
         rate = checked_number('learning_rate', rate, 'a finite number', math.isfinite)
         if not module.optimizer_initialized:
             raise RuntimeError('learning_rate needs an optimizer: call init_optimizer first')
-        if module._optimizer.lr_scheduler is not None or servers_hold_states(module):
-            raise ValueError('learning_rate must not be set, to %r, if there is an lr_scheduler, '
-                             'or if servers update the weights, which do not see it' % rate)
+        if module._optimizer.lr_scheduler is not None or servers_hold_states(
+                module) or moves_weights(module._optimizer):
+            raise ValueError('learning_rate must not be set, to %r, with an lr_scheduler or '
+                             'svrg_lbfgs, or if servers update the weights, which do not see '
+                             'it' % rate)
         module._optimizer.set_learning_rate(rate)
 
     @property
@@ -249,7 +248,7 @@ class SVRGModule(Module):
         .. math:: (\tilde w - \mathrm{prox}_{\eta R}(\tilde w - \eta \nabla F(\tilde w)))
                   / \eta.
 
-        With svrg_lbfgs each component is divided by the root of the mean square of its column.
+        With svrg_lbfgs that rate is 1.
         """
         return Objective(self._svrg, TrainedModule(self._default_bucket)).norm
 
@@ -367,9 +366,7 @@ class SVRGModule(Module):
             self._snapshot.num_taken = 0
             if self._snapshot.is_active:
                 self._svrg.drop_snapshot()
-            rule = TrainedModule(self).rule
-            if rule:
-                rule.reset()
+            self._svrg.training.forget()
 
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
@@ -378,8 +375,7 @@ class SVRGModule(Module):
         self._forget_training()
 
     def _forget_training(self):
-        default = self._default_bucket
-        default._svrg.training.forget(TrainedModule(default))
+        self._default_bucket._svrg.training.forget()
 
     # Optimizer
 
@@ -449,8 +445,8 @@ class SVRGModule(Module):
             settings of this module do not allow its optimizer.
         """
         assert shared_module.optimizer_initialized
-        check_rule(shared_module._optimizer, {}, self.alpha, on_servers=False,
-                   batches=self.full_grad_batches)
+        check_lbfgs(shared_module._optimizer, {}, self.alpha, on_servers=False,
+                    batches=self.full_grad_batches)
         lent = getattr(shared_module, '_proximal', None)
         if lent is not self._proximal and any(each and each.by_name
                                               for each in (lent, self._proximal)):
@@ -458,7 +454,7 @@ class SVRGModule(Module):
                              'for shared_module')
         has_same_keys = (shared_module._update_on_kvstore
                          or shared_module._param_names == self._param_names)
-        if not has_same_keys and rule_of(shared_module._optimizer) is not None:
+        if not has_same_keys and moves_weights(shared_module._optimizer):
             raise ValueError('shared_module must have the same parameters with svrg_lbfgs')
         if isinstance(shared_module, SVRGModule):
             self._keys = shared_module._keys
@@ -467,7 +463,6 @@ class SVRGModule(Module):
             raise ValueError('shared_module must be an SVRGModule if its kvstore is distributed '
                              'or its optimizer is of Horovod, not %r' % shared_module)
         super().borrow_optimizer(shared_module)
-        self._copies = copies_of_gradient(self)
 
     def _create_optimizer(self, optimizer, default_opt, kvstore, optimizer_params):
         """Return the wrapper, named `optimizer`, of `default_opt`, which steps the weights.
@@ -585,7 +580,8 @@ class SVRGModule(Module):
         Raises
         ------
         RuntimeError
-            If an error has stopped `backward` while it corrected the gradients.
+            If an error has stopped `backward` while it corrected the gradients, or the optimizer is
+            svrg_lbfgs, which makes no steps.
 
         Warns
         -----
@@ -597,12 +593,6 @@ class SVRGModule(Module):
             self._check_has_parameters('update', and_optimizer=True)
         if self._svrg.step.stage in (COMPUTED, CORRECTING):  # an error has stopped backward
             self._update_svrg_gradients()
-        rule = getattr(self._optimizer, 'lr_scheduler', None)
-        if self._svrg.step.stage == READY and isinstance(rule, SnapshotRule):
-            default = self._default or self
-            rule.precondition(TrainedModule(default), default._svrg,
-                              executor_group.gradients(self), executor_group.parameters(self),
-                              self._optimizer.rescale_grad, self._copies)
         super().update()
         raise_updater_error(self._kvstore)
         self._svrg.end_step()
@@ -628,7 +618,12 @@ class SVRGModule(Module):
     def fit(self, train_data: Any, *args: Any, **kwargs: Any) -> None:
         """Train the module for some epochs, with snapshots.
 
-        A snapshot is taken at the beginning of the epochs 0, `update_freq`,
+        With svrg_lbfgs an epoch is one iteration of L-BFGS: the weights move along its way, by
+        passes over the data, and then callbacks and the validation see them. The objective falls
+        from one epoch to the next. There are no steps and no training metric, and `update_freq`
+        does not matter. `fit` ends after the epoch that finds convergence, or no lower objective.
+
+        With another optimizer a snapshot is taken at the beginning of the epochs 0, `update_freq`,
         2 `update_freq` and so on. One is also taken before the first step if
         there is none, if updates were made with ``alpha=0`` since the last one, or if
         `train_data` is another object than in the last `fit`.
@@ -705,7 +700,7 @@ class SVRGModule(Module):
             return
         a_pass = Pass(train_data, svrg.settings.batches_after(svrg.snapshot.num_taken))
         if a_pass.count is not None:
-            require(ALL_ROWS, {'svrg_lbfgs': trained.rule}, 'full_grad_batches', a_pass.count)
+            require(ALL_ROWS, {'svrg_lbfgs': trained.moves}, 'full_grad_batches', a_pass.count)
         of_fit, is_rewound = self._pass_of_fit
         if train_data is not of_fit:
             self._loop.begin_pass(train_data, svrg.snapshot.num_update)
@@ -810,4 +805,4 @@ class SVRGModule(Module):
         self._arg_params, self._aux_params = state['weights'], state['auxiliary']
         self.params_initialized = True
         self._preload_opt_states = state.get('file_of_states')  # of plain Module
-        self._waiting = {name: state[name] for name in ('svrg', 'optimizer', 'rule')}
+        self._waiting = {name: state[name] for name in ('svrg', 'optimizer')}

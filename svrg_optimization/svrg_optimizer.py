@@ -47,14 +47,12 @@ def class_name_and_arguments(optimizer, optimizer_params):
 def agreed(optimizer):
     """Return, by names for messages, what of an optimizer must be equal on workers that update.
 
-    That is its class and its arguments, and its present rate, unless a rule computes it of sums.
-    Its `rescale_grad` is the front end's.
+    That is its class, its arguments and its present rate. `rescale_grad` is the front end's.
     """
     optimizer = getattr(optimizer, 'default_opt', optimizer)
     names = {name for base in type(optimizer).__mro__[:-1] for name in signature(base).parameters}
     arguments, scheduler = {}, optimizer.lr_scheduler
-    if not hasattr(scheduler, 'rate'):  # as a SnapshotRule has
-        arguments['learning_rate'] = float(optimizer.learning_rate)
+    arguments['learning_rate'] = float(optimizer.learning_rate)
     for name in sorted(names - {'rescale_grad', 'learning_rate'}):
         value = getattr(optimizer, name, None)
         arguments[name] = value if isinstance(value, (numbers.Real, np.generic)) else None
@@ -155,7 +153,6 @@ class _SVRGOptimizer(opt.Optimizer):
             default_opt=default_optimizer, aux_opt=_AssignmentOptimizer(),
             _full_keys=None if full_keys is None else frozenset(full_keys), _keys_by_number={},
             _proximal=proximal or {})
-        self.default_opt.has_operators = bool(proximal)  # svrg_lbfgs steps otherwise then
 
     def place_on_servers(self, keys_by_number, pushes_per_sum):
         """Prepare for servers, which pass the number of a key and may get its sum in parts."""
@@ -215,15 +212,12 @@ class _SVRGOptimizer(opt.Optimizer):
         keys, weights, gradients, states = zip(*steps)
         step = keys, weights, gradients, list(states)
         getattr(self.default_opt, method)(*step if are_several else [values[0] for values in step])
-        ours, step_size = self.default_opt, getattr(
-            self.default_opt.lr_scheduler, 'step_size', None)
+        ours = self.default_opt
         for key, of_key, _, state_of_key in steps if self._proximal else ():
             if key in self._proximal:
                 # The count of updates is that of the step, and so is the rate.
                 rate = float(np.float32(ours._get_lrs([key])[0]))  # as MXNet steps
-                name = getattr(ours.param_dict.get(key), 'name', ours.idx2name.get(key, key))
-                self._proximal[key](of_key, state_of_key,
-                                    step_size(name, rate, of_key) if step_size else rate)
+                self._proximal[key](of_key, state_of_key, rate)
 
     create_state = partialmethod(_create, 'create_state')
     create_state_multi_precision = partialmethod(_create, 'create_state_multi_precision')

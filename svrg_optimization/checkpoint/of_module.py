@@ -12,7 +12,6 @@ from .._argument_checks import told_as_damage
 from .._warn_once import warn
 from ..core import settings
 from ..module import optimizer_states
-from ..module.trained_module import TrainedModule
 from ..module.workers import servers_hold_states
 from .files import read, write
 
@@ -30,11 +29,9 @@ def save(module, prefix, epoch, with_states, remove_amp_cast):
     weights, auxiliary = module.get_params()
     state = {'symbol': model.symbol.tojson(remove_amp_cast=remove_amp_cast),
              'settings': model._svrg.settings.state(), 'weights': weights, 'auxiliary': auxiliary,
-             'svrg': model._svrg.state(), 'optimizer': None, 'rule': None, **model._waiting}
+             'svrg': model._svrg.state(), 'optimizer': None, **model._waiting}
     if model.optimizer_initialized:
-        rule = TrainedModule(model).rule
-        state.update(optimizer=optimizer_states.state(model, with_states),
-                     rule=None if rule is None else rule.state())
+        state.update(optimizer=optimizer_states.state(model, with_states))
     write('%s-%04d.svrg' % (os.fspath(prefix), epoch), _SAVED_BY, state)
     return with_states
 
@@ -49,7 +46,7 @@ def read_checkpoint(prefix, epoch, with_states, bucket_key=None):
         return _read_plain(os.fspath(prefix), epoch, with_states, bucket_key)
     state = read(name, _SAVED_BY)
     optimizer = state['optimizer']
-    for part in ('optimizer', 'rule', 'settings', 'svrg'):
+    for part in ('optimizer', 'settings', 'svrg'):
         if not isinstance(state[part], dict) and (state[part] is not None or part == 'settings'):
             raise ValueError('%s is damaged: %s must be a dict' % (name, part))
     for part in ('weights', 'auxiliary'):
@@ -101,5 +98,5 @@ def _read_plain(prefix, epoch, with_states, bucket_key):
          'snapshot and counts of updates' % (svrg, params))
     weights, auxiliary = mx.model.load_params(prefix, epoch)
     return {'symbol': mx.sym.load(symbol), 'settings': {'update_freq': 1}, 'weights': weights,
-            'auxiliary': auxiliary, 'svrg': None, 'optimizer': None, 'rule': None,
+            'auxiliary': auxiliary, 'svrg': None, 'optimizer': None,
             'file_of_states': states if with_states else None}

@@ -21,15 +21,12 @@ device. This is the loop of a front end whose gradients are sums over rows::
             svrg.step = Step()
             ...                                       # the gradients at the current weights
             svrg.correct(model, gradients, batch)     # in place
-            rule.precondition(trained, svrg, gradients, weights, 1 / rows)    # with a rule
-            ...                # w - rate * (gradient / rows + wd * w), as `mean_gradient` says;
-                               # where a rule preconditions, the gradient has wd * w
+            ...                # w - rate * (gradient / rows + wd * w), as `mean_gradient` says
             svrg.end_step()
         run.end_epoch()
     run.finish(epochs - 1)
 
-With 'svrg_lbfgs' there is a SnapshotRule, `trained.rule`, whose rate is ``rule(None)``. A front
-end calls ``rule.reset()`` for another model.
+Where `trained.moves`, as with 'svrg_lbfgs', an epoch has no batches.
 tests/core/test_front_end.py has the smallest front end.
 """
 
@@ -187,11 +184,11 @@ class TrainedModel:
     ----------
     model : object
         The argument.
-    rule : SnapshotRule or None
-        Sets the learning rate, and preconditions steps; None if the optimizer has none.
+    moves : bool
+        Whether the optimizer is 'svrg_lbfgs', which makes no steps.
     """
 
-    rule = None
+    moves = False
 
     def __init__(self, model):
         self.model = model
@@ -199,10 +196,9 @@ class TrainedModel:
     def rounded_like_a_step(self, numbers):
         """List wd or `rescale_grad` as float32, to which an optimizer rounds them.
 
-        Where a rule preconditions they are returned as they are: it has them in full.
+        Without steps they are returned as they are.
         """
-        is_exact = self.rule is not None and self.rule.preconditions
-        return list(numbers) if is_exact else as_float32(numbers)
+        return list(numbers) if self.moves else as_float32(numbers)
 
     def mean_gradient(self):
         """Return the MeanGradient that the optimizer steps along."""

@@ -4,7 +4,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from mxnet import optimizer as opt
 
 from ..proximal import is_ours
 from .arrays import as_float32, dense, precision_of
@@ -66,17 +65,6 @@ class MeanGradient:
     def __init__(self, scale_of, multipliers, decays, optimizer=None, proximal=()):
         self._scale_of, self.multipliers, self.decays = scale_of, multipliers, decays
         self._optimizer, self.proximal = optimizer, dict(proximal)
-        self._rule = getattr(optimizer, 'lr_scheduler', None)
-
-    @property
-    def momentum(self):
-        """Momentum of the optimizer."""
-        return getattr(self._optimizer, 'momentum', 0.)
-
-    @property
-    def rate(self):
-        """Learning rate of the optimizer."""
-        return getattr(self._optimizer, 'learning_rate', 0.)
 
     @property
     def is_smooth(self):
@@ -144,12 +132,11 @@ class MeanGradient:
 
         .. math:: (w - \mathrm{prox}_{\eta R}(w - \eta G)) / \eta,
 
-        at the current learning rate. With 'svrg_lbfgs' each component is divided by the root of
-        the metric's diagonal. Arguments are those of `gradient`.
+        at the current learning rate, which is 1 with 'svrg_lbfgs'. Arguments are those of
+        `gradient`.
         """
-        scales = self._rule.metric.diagonal(-0.5) if getattr(self._rule, 'metric', None) else {}
-        largest = [np.abs(gradient.asnumpy().astype('float64') * scales.get(name, 1.)).max()
-                   for name, gradient in self.mapping(full_gradient, weights).items()]
+        largest = [np.abs(gradient.asnumpy().astype('float64')).max()
+                   for gradient in self.mapping(full_gradient, weights).values()]
         return float(np.max(largest or [0.]) / self.per_row(full_gradient))
 
     def dtype(self, weights):
@@ -167,18 +154,10 @@ class MeanGradient:
         return gradients
 
     def _mapping(self, name, weight, gradient):
-        proximal, rate = self.proximal[name], 1.
-        if getattr(self._rule, 'rate', 1.) is not None:
-            rate = as_float32([self._optimizer.learning_rate * self.multipliers[name]])[0] or 1.
+        proximal = self.proximal[name]
+        rate = as_float32([self._optimizer.learning_rate * self.multipliers[name]])[0] or 1.
         if is_ours(proximal):  # others may need the dtype of the parameter
             weight, gradient = weight.astype('float64'), gradient.astype('float64')
-        if hasattr(self._rule, 'step_size'):
-            rate = self._rule.step_size(name, rate, weight)
         stepped = weight - rate * gradient
         proximal.prox(stepped, rate)
         return (weight - stepped) / rate
-
-
-def decays_of(optimizer, keys):
-    """List the weight decays of an optimizer, which 'svrg_lbfgs' leaves to its preconditioner."""
-    return opt.Optimizer._get_wds(optimizer, keys)

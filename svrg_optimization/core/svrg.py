@@ -162,15 +162,18 @@ class SVRG:
         self.training.check_state(state.file_name, state['training'])
         check_like(state.file_name, 'svrg', state, {**expected, 'training': state['training']})
 
-    def load_state(self, state):
-        """Go on with what `state` has returned, and `check_state` has passed."""
+    def load_state(self, state, names=None):
+        """Go on with what `state` has returned, and `check_state` has passed.
+
+        `names` maps former names of parameters to others, in what was learned.
+        """
         full_gradient = None
         if state['full_gradient']:
             full_gradient = FullGradient(self.reference.new_sum())
             full_gradient.load_state(state['full_gradient'])
             self.reference.load_state(state['values'])
         self.snapshot.load_state(state, full_gradient)
-        self.training.load_state(state['training'])
+        self.training.load_state(state['training'], names)
 
     # A step
 

@@ -29,6 +29,6 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
             trainer._agreeing_workers(takes_snapshot=False)
         if not run.begin_epoch(epoch, is_scheduled):
             break
-        yield trainer.training_batches(train_data)
+        yield () if run.moves else trainer.training_batches(train_data)
         run.end_epoch()
     run.finish(numbers.stop - 1)  # a run that is resumed may not have come to the last epoch

@@ -5,7 +5,6 @@ import operator
 import reprlib
 import threading
 
-import numpy as np
 from mxnet import autograd, gluon, nd
 from mxnet.ndarray import register
 
@@ -17,7 +16,6 @@ from .batches import with_states
 from .inputs import Inputs, calls_seen
 from .numpy_arrays import arrays_in, as_nd
 
-_PROBED = 64  # elements of a parameter that tell whether somebody has set it
 _is_fresh = operator.attrgetter('_fresh_grad')
 
 
@@ -53,8 +51,6 @@ class GluonReference(Reference):
         self._axes_are_checked = False
         self._is_first = False  # whether the next batch is the first one of a pass
         self._mark = object()  # of gradients that this has computed
-        self._probed = []  # views of elements of each parameter
-        self._after_step = None  # what the latest step from a snapshot has made of them
 
     # Arrays
 
@@ -88,12 +84,6 @@ class GluonReference(Reference):
             arrays[param] = values, gradients
         self.arrays = arrays
         self._gradients = {param.name: arrays[param][1] for param in self._trained}
-        views = {}
-        for param in self._trained:
-            value = as_nd(param.list_data())[0].reshape(-1)
-            middle = max(0, value.size - _PROBED) // 2
-            views.setdefault(value.dtype, []).append(value[middle:middle + _PROBED])
-        self._probed = list(views.values())
 
     def weights(self):
         """Map each trained parameter to a list of its values at the snapshot, one a device."""
@@ -109,24 +99,10 @@ class GluonReference(Reference):
         return {param.name: as_nd(param._data) for param in self.arrays}
 
     def load_random_numbers(self, numbers):
-        """Go on with random numbers of a file, from weights that no step has made."""
-        self.numbers, self._after_step, self.never_used = numbers, None, None
+        """Go on with random numbers of a file."""
+        self.numbers, self.never_used = numbers, None
 
     # Steps
-
-    def remember_step(self):
-        """Remember what a step from a snapshot has made of the elements that are probed."""
-        self._after_step = self._probe_values()
-
-    def weights_were_set(self):
-        """Tell whether somebody has set a parameter since, as ``load_parameters`` does."""
-        stepped, self._after_step = self._after_step, None
-        return bool(stepped) and not all(
-            np.array_equal(now.asnumpy(), before.asnumpy(), equal_nan=True)
-            for now, before in zip(self._probe_values(), stepped))
-
-    def _probe_values(self):  # one operation for all, as a step cannot wait for more
-        return [nd.concat(*views, dim=0) for views in self._probed]
 
     def set_fresh(self, is_fresh, but=()):
         """Set what MXNet sets when a backward pass writes to the gradient of a value in place."""

@@ -13,8 +13,6 @@ from mxnet.optimizer import Optimizer
 from .._argument_checks import check_like, check_state
 from .._warn_once import warn
 from ..core.random_numbers import RandomNumbers
-from ..rate.snapshot_rule import SnapshotRule
-from ..rate.svrg_lbfgs import rule_of
 from ..svrg_optimizer import set_update_counts, update_counts
 
 _PLAIN = numbers.Real, str, type(None)
@@ -23,7 +21,7 @@ _PLAIN = numbers.Real, str, type(None)
 def state(trainer):
     """Return what a file has. Parameters are known by their place in the optimizer's states."""
     reference, optimizer = trainer._reference, trainer._optimizer
-    scheduler, rule = optimizer.lr_scheduler, rule_of(optimizer)
+    scheduler = optimizer.lr_scheduler
     return {
         'names': reference.names, 'loss': reference.rows.kind, 'random': reference.numbers.state(),
         'was_random': reference.numbers.were_drawn,
@@ -31,7 +29,7 @@ def state(trainer):
             'class': type(optimizer).__name__, 'numbers': _numbers(optimizer),
             **update_counts(optimizer), 'states': trainer._all_updaters[0].states},
         'scheduler': scheduler and {'class': type(scheduler).__name__,
-                                    'state': rule.state() if rule else _numbers(scheduler)},
+                                    'state': _numbers(scheduler)},
         'svrg': trainer._svrg.state()}
 
 
@@ -70,23 +68,23 @@ def load_state(trainer, state):
     random_numbers = RandomNumbers(state['random'], state['was_random'])
     trainer._init_all()
     saved['counts'], saved['states'] = _by_place(saved['counts']), _by_place(saved['states'])
-    _check_like_ours(trainer, state, ours)
+    _check_like_ours(trainer, state)
     _set_numbers(optimizer, saved['numbers'])
     set_update_counts(optimizer, saved, trainer._devices)
     for updater in trainer._all_updaters:
         updater.states = copy.deepcopy(saved['states'])
         updater.states_synced = dict.fromkeys(updater.states, False)
-    _load_scheduler(optimizer, state['scheduler'], trainer._proximal.by_name, ours)
+    _load_scheduler(optimizer.lr_scheduler, state['scheduler'])
     reference.rows.kind = reference.rows.kind or state['loss']
     reference.load_random_numbers(random_numbers)
-    svrg.load_state(snapshot)
+    svrg.load_state(snapshot, ours)
 
 
 def _set_numbers(optimizer, saved):
     vars(optimizer).update(saved, allow_np_array=util.is_np_array())
 
 
-def _check_like_ours(trainer, saved, ours):
+def _check_like_ours(trainer, saved):
     """Raise a ValueError unless this trainer can go on with what `state` has returned."""
     name, of_file, scheduler = saved.file_name, saved['optimizer'], saved['scheduler']
     expected, optimizer = state(trainer), copy.copy(trainer._optimizer)
@@ -106,11 +104,7 @@ def _check_like_ours(trainer, saved, ours):
         check_state(name, 'optimizer/states/%d' % place, of_weight,
                     optimizer.create_state_multi_precision(place, weight), weight)
     if scheduler and scheduler['class'] == type(optimizer.lr_scheduler).__name__:
-        if rule_of(optimizer):
-            SnapshotRule().load_state(scheduler['state'], trainer._proximal.by_name, ours)
-        else:
-            _check_numbers(
-                name, 'scheduler', scheduler['state'], optimizer.lr_scheduler, LRScheduler())
+        _check_numbers(name, 'scheduler', scheduler['state'], optimizer.lr_scheduler, LRScheduler())
     trainer._svrg.check_state(saved['svrg'])
 
 
@@ -140,16 +134,13 @@ def _by_place(values):
     return {int(place): value for place, value in values.items()}
 
 
-def _load_scheduler(optimizer, saved, proximal, ours):
-    """Let an optimizer's scheduler go on; `ours` maps former names of parameters to others."""
-    scheduler, rule = optimizer.lr_scheduler, rule_of(optimizer)
+def _load_scheduler(scheduler, saved):
+    """Let an optimizer's scheduler go on."""
     if not (scheduler and saved):
         return
     if saved['class'] != type(scheduler).__name__:
         warn('the states were saved with a %s: the %s of this run begins anew'
              % (saved['class'], type(scheduler).__name__))
-    elif rule:
-        rule.load_state(saved['state'], proximal, ours)
     else:
         vars(scheduler).update(saved['state'])
 

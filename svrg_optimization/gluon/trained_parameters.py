@@ -2,8 +2,8 @@
 
 from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
-from ..core.optimality import MeanGradient, decays_of
-from ..rate.svrg_lbfgs import rule_of
+from ..core.optimality import MeanGradient
+from ..rate.svrg_lbfgs import moves_weights
 from .numpy_arrays import as_nd
 
 
@@ -11,16 +11,16 @@ class TrainedParameters(TrainedModel):
     """Parameters that an SVRGTrainer trains."""
 
     @property
-    def rule(self):
-        """The SnapshotRule of the optimizer, None without."""
-        return rule_of(self.model._optimizer)
+    def moves(self):
+        """Whether the optimizer is 'svrg_lbfgs', which makes no steps."""
+        return moves_weights(self.model._optimizer)
 
     def mean_gradient(self):
         """Return the gradient that a step follows, whatever the size of its batch."""
         trainer = self.model
         updated = [param for param in trainer._reference.trained() if param.lr_mult]
         decays = dict(zip(trainer._params, self.rounded_like_a_step(
-            decays_of(trainer._optimizer, range(len(trainer._params))))))
+            trainer._optimizer._get_wds(range(len(trainer._params))))))
         scale = trainer._scale * trainer._loss_scale
         return MeanGradient(lambda full_gradient: self.rounded_like_a_step(
                                 [scale / full_gradient.batch_size])[0],
@@ -35,5 +35,3 @@ class TrainedParameters(TrainedModel):
         for updater in self.model._updaters:
             updater.states.clear()
             updater.states_synced.clear()
-        if self.rule is not None:
-            self.model._reference.remember_step()

@@ -23,12 +23,11 @@ from ..mxnet_repair.loader import mend_for_users
 from ..proximal import ProximalOperator, ProximalOperators
 from ..rate import algorithm
 from ..rate.objective import Objective
-from ..rate.svrg_lbfgs import check_rule, with_default_arguments
+from ..rate.svrg_lbfgs import check_lbfgs, with_default_arguments
 from ..rate.training import Training
 from ..svrg_optimizer import _SVRGOptimizer, agreed, check_learning_rate
 from .batches import GluonPass, arrays_of, by_value, with_states
 from .epochs import epochs
-from .numpy_arrays import as_nd
 from .reference import GluonReference
 from .rows import Rows
 from .states import load_state, state
@@ -147,7 +146,7 @@ class SVRGTrainer(gluon.Trainer):
                              'distributed kvstore, whose workers update, and not True')
         rows = Rows(batch_axis, settings.loss_is_mean)
         optimizer_params = with_default_arguments(optimizer, optimizer_params)
-        check_rule(optimizer, optimizer_params, settings.alpha, bool(update_on_kvstore))
+        check_lbfgs(optimizer, optimizer_params, settings.alpha, bool(update_on_kvstore))
         if isinstance(kvstore, str) and is_distributed(kvstore):
             kvstore = open_distributed(kvstore)
         super().__init__(params, optimizer, optimizer_params, kvstore, None, update_on_kvstore)
@@ -166,13 +165,10 @@ class SVRGTrainer(gluon.Trainer):
             settings.proximal, trained, [name for name in trained if name.endswith('weight')])
         self._proximal.check_optimizer(optimizer, optimizer_params)
         self._trained = TrainedParameters(self)
-        rule = self._trained.rule
-        if rule is not None:
-            rule.reset()
         stepping = _SVRGOptimizer(self._optimizer, full_keys=(), proximal=self._proximal.steps(
             {number: param.name for number, param in enumerate(self._params)}))
         self._updaters = [Updater(stepping) for _ in self._updaters]
-        if is_distributed(kvstore) or not (settings.proximal is None and rule is None):
+        if is_distributed(kvstore) or settings.proximal is not None or self._trained.moves:
             self._kvstore_params['update_on_kvstore'] = False
         self._reference = GluonReference(self._params, objective, rows)
         self._svrg = SVRG(self._reference, settings, WarnOnce(), Training())
@@ -183,12 +179,6 @@ class SVRGTrainer(gluon.Trainer):
         self._yielded = YieldedBatches(self._svrg.warn_once, arrays_of)
 
     alpha, tol = setting('alpha'), setting('tol')
-
-    @property
-    def learning_rate(self) -> float:
-        """Learning rate of the optimizer; NaN before `svrg_lbfgs` has one."""
-        rule = self._trained.rule
-        return super().learning_rate if rule is None or rule.rate is not None else float('nan')
 
     @property
     def gradient_norm(self) -> Optional[float]:
@@ -267,7 +257,7 @@ class SVRGTrainer(gluon.Trainer):
         trained = self._trained
         if batches is not None:
             batches = checked_count('batches', batches, 'None or an int of 1 or more')
-            features = {'svrg_lbfgs': trained.rule, 'tol': self._svrg.settings.tol}
+            features = {'svrg_lbfgs': trained.moves, 'tol': self._svrg.settings.tol}
             require(ALL_ROWS, features, 'batches', batches)
         if self._svrg.settings.is_plain:
             return
@@ -277,8 +267,6 @@ class SVRGTrainer(gluon.Trainer):
             self._reference.outputs(with_states(a_pass.first, a_pass.states))  # finds the shapes
         self._init_all()
         self._reference.check_axes(a_pass, self._svrg.warn_once)
-        if self._reference.weights_were_set():
-            self._svrg.training.forget(trained)
         workers = self._agreeing_workers(takes_snapshot=True)
         algorithm.take(self._svrg, trained, a_pass, workers)
         self._yielded.end_pass(train_data)
@@ -295,10 +283,12 @@ class SVRGTrainer(gluon.Trainer):
                     trainer.backward(data, label)
                     trainer.step(len(data))
 
-        It ends at the first snapshot that finds `has_converged`. With `tol` or svrg_lbfgs
-        it takes a last snapshot after `num_epoch` epochs, which decides whether training
-        has converged. If the objective there is above that of the snapshot before, training
-        goes back to that one. Snapshots are logged as ``SVRGModule.fit`` logs them.
+        It ends at the first snapshot that finds `has_converged`. With `tol` it takes a last
+        snapshot after `num_epoch` epochs, which decides whether training has converged. Snapshots
+        are logged as ``SVRGModule.fit`` logs them.
+
+        With svrg_lbfgs an epoch is one iteration, as in ``SVRGModule.fit``, which has been made
+        when its batches, of which there are none, are yielded.
 
         Parameters
         ----------
@@ -327,7 +317,7 @@ class SVRGTrainer(gluon.Trainer):
         Warns
         -----
         UserWarning
-            If training has not converged to `tol`, or the last snapshot went back.
+            If training has not converged to `tol`.
         """
         return epochs(self, train_data, num_epoch, update_freq, begin_epoch, states)
 
@@ -383,7 +373,7 @@ class SVRGTrainer(gluon.Trainer):
             self._svrg.warn_once('the snapshot is dropped, since parameters have got other arrays '
                                  '(cast, reset_ctx, grad_req)')
             self._svrg.snapshot.replace(None)
-            self._svrg.training.forget(self._trained)
+            self._svrg.training.forget()
 
     @property
     def _loss_scale(self):
@@ -497,16 +487,16 @@ class SVRGTrainer(gluon.Trainer):
             If the batch has not used a parameter that is trained, without `ignore_stale_grad`.
         RuntimeError
             If there is a snapshot, and `backward` was not called or not finished before, or
-            another backward pass has overwritten its gradients.
+            another backward pass has overwritten its gradients. Also with svrg_lbfgs, which makes
+            no steps.
 
         Warns
         -----
         UserWarning
-            Once if `batch_size` is another number, and there is weight decay, a proximal
-            operator or `svrg_lbfgs`.
+            Once if `batch_size` is another number, and there is weight decay or a proximal
+            operator.
         """
-        copies = len(self._devices) if self._kvstore_params['kvstore'] else 1
-        self._begin_step(batch_size, ignore_stale_grad, copies * self._num_workers)
+        self._begin_step(batch_size, ignore_stale_grad)
         super().step(batch_size, ignore_stale_grad)
         self._batch_sizes += batch_size
 
@@ -522,14 +512,11 @@ class SVRGTrainer(gluon.Trainer):
 
     def _update(self, ignore_stale_grad=False):
         super()._update(ignore_stale_grad)
-        if self._trained.rule is not None:
-            self._reference.remember_step()
         self._svrg.end_step()
 
-    def _begin_step(self, batch_size, ignore_stale_grad, copies=1):
-        """Check a step, and let a rule turn its gradients, each one of some copies, into steps."""
-        svrg, reference, rule, summed = (
-            self._svrg, self._reference, self._trained.rule, self._summed)
+    def _begin_step(self, batch_size, ignore_stale_grad):
+        """Check a step."""
+        svrg, reference, summed = self._svrg, self._reference, self._summed
         checked_number('batch_size', batch_size, 'a number above 0',
                        lambda number: 0 < number < math.inf)
         overwritten = [] if summed is None else reference.overwritten()
@@ -547,15 +534,10 @@ class SVRGTrainer(gluon.Trainer):
             self._warn_of_batch_size(batch_size, summed * self._num_workers)
             reference.set_fresh(True, but=self._never_used & {*reference.unused})
             self._summed = None
-        if rule is not None and svrg.step.stage == READY:
-            rule.precondition(self._trained, svrg, reference.current_gradients,
-                              {param.name: as_nd(param.list_data())
-                               for param in reference.trained()},
-                              self._scale / batch_size, copies)
 
     def _warn_of_batch_size(self, given, summed):
         if given != summed and (any(self._optimizer._get_wds(range(len(self._params))))
-                                or self._proximal.by_name or self._trained.rule):
+                                or self._proximal.by_name):
             workers = ' on all %d workers' % self._num_workers if self._distributed else ''
             what = ('mean losses, one for each device' if self._reference.rows.kind == 'mean'
                     else 'rows (or words)')

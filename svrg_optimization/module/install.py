@@ -18,8 +18,7 @@ from ..mxnet_repair.kvstore import (
     prepare_exit,
     set_updater,
 )
-from ..rate.snapshot_rule import SnapshotRule
-from ..rate.svrg_lbfgs import check_rule, rule_of
+from ..rate.svrg_lbfgs import SVRG_LBFGS, check_lbfgs
 from ..svrg_optimizer import (
     _SVRGOptimizer,
     check_learning_rate,
@@ -28,7 +27,6 @@ from ..svrg_optimizer import (
 )
 from . import executor_group
 from .optimizer_states import has_states, load_counts, load_state
-from .workers import copies_of_gradient
 
 _used = weakref.WeakSet()  # KVStores with keys of an SVRGModule
 
@@ -38,7 +36,7 @@ def optimizer_kept_on_error(module):
     """Restore the optimizer of a module, or its absence, if the block fails."""
     before = {name: getattr(module, name) for name in (
         '_optimizer', '_kvstore', '_update_on_kvstore', '_updater', 'optimizer_initialized',
-        '_preload_opt_states', '_keys', '_counts_at_start', '_copies', '_waiting')}
+        '_preload_opt_states', '_keys', '_counts_at_start', '_waiting')}
     try:
         yield
     except BaseException:
@@ -80,11 +78,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
         if isinstance(optimizer, str):  # it was not
             warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
         init_optimizer(kvstore, wrapped)
-    module._copies = copies_of_gradient(module)
-    rule = rule_of(wrapped)
-    load_state(module, rule)
-    if rule is not None and rule.rate is None and svrg.snapshot.is_active:
-        svrg.snapshot.is_stale = True  # a new one gives it its first rate
+    load_state(module)
     module._counts_at_start = update_counts(wrapped), svrg.snapshot.num_update
     if not svrg.snapshot.is_active:
         svrg.drop_snapshot()
@@ -115,18 +109,18 @@ def _prepare_servers(kvstore, keys, param_names, may_update, optimizer):
 
 
 def _must_update_on_workers(module, kvstore, optimizer, optimizer_params):
-    """Tell whether workers must update the weights, for proximal operators or a rule of the rate.
+    """Tell whether workers must update the weights, for proximal operators or svrg_lbfgs.
 
     The user may have decided otherwise in the environment.
     """
-    _, _, arguments = class_name_and_arguments(optimizer, optimizer_params)
-    is_rule = isinstance(arguments.get('lr_scheduler'), SnapshotRule)
-    if (not is_rule and not module._proximal.by_name or not kinds.has_servers(kvstore)
+    klass, _, _ = class_name_and_arguments(optimizer, optimizer_params)
+    moves = klass is SVRG_LBFGS
+    if (not moves and not module._proximal.by_name or not kinds.has_servers(kvstore)
             or not kinds.is_synchronous(kvstore) or 'MXNET_UPDATE_ON_KVSTORE' in os.environ
             or any(executor_group.sparse_parameters(module))):
         return False
     module.logger.info('The workers update the weights, not the servers of %r: %s needs it',
-                       kinds.kind_of(kvstore), 'svrg_lbfgs' if is_rule else 'proximal')
+                       kinds.kind_of(kvstore), 'svrg_lbfgs' if moves else 'proximal')
     return True
 
 
@@ -147,8 +141,8 @@ def _checked(module, kvstore, updates, optimizer, optimizer_params):
     if updates and getattr(kvstore, '_updater', None) is not None:
         _refuse_optimizer()
     kinds.check_waits(kvstore, settings.tol)
-    check_rule(optimizer, optimizer_params, settings.alpha, on_servers,
-               settings.full_grad_batches)
+    check_lbfgs(optimizer, optimizer_params, settings.alpha, on_servers,
+                settings.full_grad_batches)
     module._proximal.check_optimizer(optimizer, optimizer_params, on_servers)
     return kvstore
 

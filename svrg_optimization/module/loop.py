@@ -14,9 +14,7 @@ from mxnet.module import BaseModule
 from .._argument_checks import check_epoch, check_iterator
 from ..data.iterators import rewind_for_pass
 from ..data.ndarray_iter import is_viewable, views
-from ..rate.objective import Objective
 from ..rate.run import Run
-from . import executor_group
 from .trained_module import TrainedModule
 from .workers import check_plan
 
@@ -73,7 +71,7 @@ def _train_epochs(module, given, data):
         given.eval_metric.reset()
         if not run.begin_epoch(epoch, epoch % svrg.settings.update_freq == 0):
             break
-        for name, value in _train(module, given, data.batches(), epoch, tic):
+        for name, value in () if run.moves else _train(module, given, data.batches(), epoch, tic):
             module.logger.info('Epoch[%d] Train-%s=%f', epoch, name, value)
         module.logger.info('Epoch[%d] Time cost=%.3f', epoch, time.time() - tic)
         given.arg_params, given.aux_params = module.get_params()
@@ -90,7 +88,7 @@ def _train_epochs(module, given, data):
                     batch_end_callback=given.eval_batch_end_callback):
                 module.logger.info('Epoch[%d] Validation-%s=%f', epoch, name, value)
         run.end_epoch()
-        data.reset()
+        data.reset(was_trained=not run.moves)
     run.finish(given.num_epoch - 1)  # also if a resumed run has no epoch left
     data.rewind()
 
@@ -154,7 +152,7 @@ class _Data:
 
     def take_snapshot(self):
         """Take a snapshot. Then `batches` rewinds the data."""
-        module, data, svrg = self._module, self._given.train_data, self._module._svrg
+        module, data = self._module, self._given.train_data
         default = module._default_bucket
         self._rewind = rewind_for_pass(data, self._is_rewound)
         default._pass_of_fit = data, self._is_ours
@@ -162,9 +160,6 @@ class _Data:
             module.update_full_grads(data)
         finally:
             default._pass_of_fit = None, False
-        result = svrg.training.result(Objective(svrg, TrainedModule(default)))
-        if result is not None and result.reason == 'rolled back':
-            executor_group.mark_host_copies_stale(module)
 
     def rewind(self):
         """Set the data to their beginning after a pass."""
@@ -181,7 +176,10 @@ class _Data:
                      and given.sparse_row_id_fn is None)
         return views(data) if is_unseen and is_viewable(data) else iter(data)
 
-    def reset(self):
-        """Reset the data after an epoch."""
-        self._given.train_data.reset()
+    def reset(self, was_trained):
+        """Reset the data after an epoch; without steps only passes have read them."""
+        if was_trained:
+            self._given.train_data.reset()
+        else:
+            self.rewind()
         self._is_rewound = True

@@ -64,9 +64,9 @@ def load_counts(module, optimizer, keeps_counts):
         set_update_counts(optimizer, saved, module._context)
 
 
-def load_state(module, rule):
-    """Set the states of an installed optimizer, and of its rule if it has one."""
-    saved, of_rule = module._waiting.get('optimizer'), module._waiting.get('rule')
+def load_state(module):
+    """Set the states of an installed optimizer."""
+    saved = module._waiting.get('optimizer')
     if has_states(saved):
         updater, by_name = updater_of(module), saved['states']
         devices = devices_that_update(module)
@@ -77,11 +77,6 @@ def load_state(module, rule):
         _check_states_fit(module, states, saved.file_name)
         updater.states.update(states)
         updater.states_synced.update(dict.fromkeys(states, False))
-    if rule is not None:
-        rule.reset()
-        if of_rule:
-            with told_as_damage(of_rule.file_name):
-                rule.load_state(of_rule, module._proximal.by_name)
     module._waiting = {name: part for name, part in module._waiting.items() if name == 'svrg'}
 
 

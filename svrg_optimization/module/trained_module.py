@@ -2,9 +2,9 @@
 
 from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
-from ..core.optimality import MeanGradient, decays_of
+from ..core.optimality import MeanGradient
 from ..kvstore.kinds import is_synchronous
-from ..rate.svrg_lbfgs import rule_of
+from ..rate.svrg_lbfgs import moves_weights
 from . import executor_group
 from .optimizer_states import reset_states
 from .workers import kvstore_of_weights
@@ -14,9 +14,9 @@ class TrainedModule(TrainedModel):
     """A Module with its optimizer. Of several buckets it is the default one."""
 
     @property
-    def rule(self):
-        """The SnapshotRule of the optimizer, None without."""
-        return rule_of(self.model._optimizer) if self.model.optimizer_initialized else None
+    def moves(self):
+        """Whether the optimizer is 'svrg_lbfgs', which makes no steps."""
+        return self.model.optimizer_initialized and moves_weights(self.model._optimizer)
 
     def mean_gradient(self):
         """Return the gradient that the optimizer steps along."""
@@ -34,7 +34,7 @@ class TrainedModule(TrainedModel):
                        for name in names}
         updated = [name for name in names if multipliers[name]]
         decays = dict(zip(updated, self.rounded_like_a_step(
-            decays_of(optimizer, [keys[name] for name in updated]))))
+            optimizer._get_wds([keys[name] for name in updated]))))
         return MeanGradient(lambda _: scale, {name: multipliers[name] for name in updated}, decays,
                             optimizer, module._proximal.by_name)
 

@@ -86,13 +86,6 @@ def workers_of(module, trains_on_pass=False):
     return OverDevices() if kvstore is not None else Workers()
 
 
-def copies_of_gradient(module):
-    """Return the number of gradients, one a device, that are summed in a step."""
-    kvstore = module._kvstore
-    return (len(module._context) if kvstore else 1) * (
-        kvstore.num_workers if is_synchronous(kvstore) else 1)
-
-
 def kvstore_of_weights(module):
     """Return the KVStore that updates the weights of a module, None if none does."""
     return module._kvstore if module._update_on_kvstore else None

@@ -1,4 +1,4 @@
-"""The regime of proximal operators: proximal steps, and jumps to the minimum of a model."""
+"""The regime of proximal operators: moves to the minimum of a model."""
 
 import math
 
@@ -7,20 +7,18 @@ import numpy as np
 
 from ..core.arrays import precision_of
 from ..proximal import GroupLasso, is_ours
-from .constants import EXACT, ITERATIONS, JUMPS, LATEST, POWER, ROUGHLY
+from .constants import EXACT, ITERATIONS, LATEST, POWER
 from .metric import Metric
-from .regime import UNKNOWN, Regime
+from .regime import Regime
 
 
 class Composite(Regime):
-    r"""Steps with a diagonal metric D, sgd's momentum and the rate :math:`\gamma \min(1, 10 / b)`.
-
-    At a snapshot the weights may jump to the minimum of
+    r"""Moves to the minimum of
 
     .. math:: q(v) = g^T (v - w) + \frac{1}{2} (v - w)^T B (v - w) + R(v),
 
     where B is the inverse of the matrix of SecantPairs, in the whole metric. FISTA [1]_ finds it,
-    with the operator of R in the metric D.
+    with the operator of R in the diagonal metric D.
 
     References
     ----------
@@ -28,38 +26,17 @@ class Composite(Regime):
        Inverse Problems", SIAM Journal on Imaging Sciences 2(1), 2009.
     """
 
-    most_jumps = JUMPS
     most_pairs = LATEST  # older ones are of weights that have become 0 since, or are no longer
-
-    def _measure_in(self, metric):
-        super()._measure_in(metric)
-        self._inverses = {}
-
-    def rate(self, momentum, steps, batches):
-        """Return the rate without a slowdown."""
-        return (self.pairs.gamma or UNKNOWN) * min(1., ROUGHLY / batches)
-
-    def step_size(self, name, rate, like):
-        """Return a rate divided by D; without D the rate."""
-        diagonal = self.steps.diagonal(-1.).get(name)
-        if diagonal is None:
-            return rate
-        key = name, like.context, np.dtype(like.dtype)
-        if key not in self._inverses:  # as large as the weight: broadcasting is slow
-            self._inverses[key] = mx.nd.array(np.broadcast_to(diagonal, like.shape), like.context,
-                                              like.dtype)
-        return self._inverses[key] * rate
 
     def way(self, point):
         """Return the way from a Point to the minimum of the model, in the variables; its end."""
-        end = (self._minimum(point) if self.pairs.gamma
-               else np.full(self.metric.size, math.nan))
+        end = self._minimum(point)
         return self.metric.whiten(end - point.weights), end
 
     def _minimum(self, point):
         # About the means of the columns the biases are variables of their own, which the
         # operators leave alone.
-        metric, inverse_times = self.metric, self.pairs.inverse()
+        metric, inverse_times = self.metric, self._curved().inverse()
         about = Metric(metric.shapes, metric.multipliers,
                        [block.about_zero() for block in metric.blocks])
         begin, slope = metric.whiten(point.weights), metric.pull(point.gradient)

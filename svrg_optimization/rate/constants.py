@@ -1,4 +1,4 @@
-"""The numbers that the rate has chosen, each with what it follows from; `metric.py` has its own."""
+"""The numbers that rate/ has chosen, each with what it follows from; `metric.py` has its own."""
 
 # An estimate may be off by this factor: a curvature, the rounding of a sum, what a check has found.
 ROUGHLY = 10
@@ -15,12 +15,8 @@ CHANCE = 0.05
 PAIRS, BYTES = 60, 1 << 27
 # Pairs that tell of the curvature of now: older ones are of other weights.
 LATEST = 10
-# Jumps at a snapshot at most.
-JUMPS = 20
-# From one snapshot to the next: exp(-4) of the way is left.
-TIME_CONSTANTS = 4
+# How often a move is halved at most.
+HALVINGS = 20
 # Of FISTA: iterations at most; the last step beside the first, so that 1e-5 of the model is left;
 # iterations that find its rate.
 ITERATIONS, EXACT, POWER = 1000, 1e-4, 30
-# By default, of svrg_lbfgs.
-MOMENTUM = 0.7

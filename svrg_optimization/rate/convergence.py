@@ -127,7 +127,7 @@ def distance(objective, learned, noise):
 
 def judge(objective, learned):
     """Return the Verdict on the latest snapshot."""
-    if not learned.knows_distance or learned.rows_differ:
+    if not learned.knows_distance or learned.rows_differ or objective.noise_sources:
         return Verdict()
     at = distance(objective, learned, learned.noise)
     left, word, check = at.way / learned.smallest, None, None

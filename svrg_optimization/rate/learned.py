@@ -1,4 +1,4 @@
-"""What snapshots have taught: the state of 'svrg_lbfgs'. `saved.py` has its form in a file."""
+"""What snapshots have taught: the state of rate/. `saved.py` has its form in a file."""
 
 import dataclasses
 import math
@@ -49,12 +49,6 @@ class Learned:
 
     Attributes
     ----------
-    rate : float or None
-        Learning rate since the latest snapshot; None before the first.
-    num_rollbacks : int
-        How often training went back to the snapshot before.
-    steps : int
-        Number of steps between two snapshots, as far as is known.
     is_fresh : bool
         Whether the next snapshot begins a regime.
     rows_differ : bool
@@ -68,39 +62,25 @@ class Learned:
     next_check : int
         The snapshot before which the next check is made only if its word is likely: a check that
         has failed takes as many passes as there are snapshots in between.
-    length : float
-        Length of the way at the latest snapshot.
-    steps_cost, steps_earn : float
-        Passes that the steps to it took, with it, and by how many powers of e each of them has
-        shortened the way.
-    regime : Smooth, Composite or Random, or None
+    regime : Regime or Composite, or None
         The metric, and curvatures in it; None before the first snapshot.
     point : Point
         The latest snapshot. No file has it, nor what follows.
     way, end : numpy.ndarray
         The way from there to the optimum, as the regime has it, in the variables of the metric;
         the weights at its end.
-    is_stuck : bool
-        Whether the steps to it have moved no weight.
     """
 
-    rate: Optional[float] = None
-    num_rollbacks: int = 0
-    steps: int = 0
     is_fresh: bool = True
     rows_differ: bool = False
     largest: float = 0.
     noise: Noise = Noise()
     smallest: float = 1.
     next_check: int = 0
-    length: float = 0.
-    steps_cost: float = 3.
-    steps_earn: float = 0.
     regime: Optional[Regime] = None
     point: Optional[Point] = None
     way: Any = None
     end: Any = None
-    is_stuck: bool = False
 
     def forget(self):
         """Let the next snapshot measure everything anew, since the weights or data are others."""
@@ -131,4 +111,9 @@ class Learned:
         for pair in check.pairs:
             pairs.add(*pair)
         if check.pairs:
-            self.way, self.end = self.regime.way(self.point)
+            self.set_way(self.point)
+
+    def set_way(self, point):
+        """Find the way to the optimum from the Point where training is now."""
+        self.point = point
+        self.way, self.end = self.regime.way(point)

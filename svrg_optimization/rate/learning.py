@@ -1,36 +1,29 @@
-"""What is learned at a snapshot: take it, compare it, go back if it is worse, and set the rate.
-
-Preconditioned SVRG that needs no tuning is due to Z. Frangella, P. Rathore, S. Zhao and M. Udell,
-"PROMISE: Preconditioned Stochastic Optimization Methods by Incorporating Scalable Curvature
-Estimates", JMLR 25(346), 2024.
-"""
+"""What is learned at a snapshot: take it, compare it, go back if a move has made it worse."""
 
 import math
 
 import numpy as np
 
 from ..core.arrays import is_row_sparse, precision_of
+from .comparison import Compared, change, is_worse
 from .composite import Composite
 from .constants import ROUGHLY
 from .learned import Noise
 from .metric import Metric, blocks_of
-from .random import Random
-from .regime import Move
-from .rollback import Compared, change, is_worse
+from .regime import Move, Regime
 from .secant_pairs import room_for
-from .smooth import Smooth
 
-_RATES = 1e-30, 1e30  # which float32 has
+_NOT_WHOLE = ('svrg_lbfgs is for models all of whose updated parameters multiply inputs, without '
+              "random layers, and not for this one%s: choose 'sgd' with a learning_rate")
 
 
-def learn(objective, learned, before, is_resumed=False, has_jumped=False):
+def learn(objective, learned, before, is_resumed=False, is_trial=False):
     r"""Take a snapshot and learn from it; tell whether training went back to the one before.
 
     The first snapshot begins a regime, and a random batch gives the first :math:`\gamma`: along
     :math:`-M^{-1} g`, with the length at which the outputs move by about 1. Each later one gives
-    the move since the one before. If the objective is above that of the snapshot before, training
-    goes back there. Each return halves the rate, and each other snapshot doubles it again, up to
-    that of the regime. The failed move counts, too.
+    the move since the one before. After a trial, if the objective is above that of the snapshot
+    before, training goes back there. The failed move counts, too.
 
     Parameters
     ----------
@@ -42,94 +35,93 @@ def learn(objective, learned, before, is_resumed=False, has_jumped=False):
         The snapshot before.
     is_resumed : bool
         Whether that is of a file, and may be of other data.
-    has_jumped : bool
-        Whether a jump has led to this one, and no steps.
+    is_trial : bool
+        Whether a move has led to this one that may be undone.
     """
     with objective.stale_on_error(learned.forget):
-        if _take(objective, learned, before, is_resumed, has_jumped):
+        if _take(objective, learned, before, is_resumed, is_trial):
             before = None
+        learned.is_fresh = False
+        learned.rows_differ |= objective.leaves_out_rows or bool(objective.agree(
+            before is not None and objective.has_other_rows(before)))
+        if not learned.regime.is_whole or objective.noise_sources:
+            return False
         found = _compare(objective, learned, before)
-        is_undone = objective.sets_rate and is_worse(found, has_jumped)
+        is_undone = is_trial and is_worse(found)
         if is_undone:
             objective.go_back(before)
-        if not has_jumped:
-            learned.is_stuck = bool(found.steps and not found.move.length)
-            learned.num_rollbacks += is_undone
         _learn_curvature(objective, learned, found, is_undone)
-        _set_way(objective, learned, found.former if is_undone else found.now)
-        _set_rate(objective, learned, found, is_undone)
+        learned.set_way(found.former if is_undone else found.now)
         learned.is_fresh = found.restarts
         return is_undone
 
 
-def _take(objective, learned, before, is_resumed, has_jumped):
+def _take(objective, learned, before, is_resumed, is_trial):
     """Take a snapshot; tell whether it has begun a regime."""
-    mean_gradient = objective.mean_gradient
-    shapes = {name: weight.shape for name, weight in objective.weights.items()}
-    negative = {name: value for name, value in mean_gradient.multipliers.items() if value < 0}
-    if negative and objective.sets_rate:
-        raise ValueError('lr_mult must be 0 or more with svrg_lbfgs, and not %s' % negative)
-    multipliers = {name: abs(mean_gradient.multipliers[name]) for name in shapes}
     is_fresh = bool(objective.agree(
-        learned.is_fresh or not fits(learned.regime, objective, shapes, multipliers)))
-    may_be_undone = objective.sets_rate and not is_fresh and before is not None and (
-        before.steps > 0 or has_jumped)
-    moments = objective.take_snapshot(is_fresh or is_resumed, may_be_undone)
+        learned.is_fresh or not fits(learned.regime, objective)))
+    moments = objective.take_snapshot(is_fresh or is_resumed, is_trial)
     if not is_fresh and is_resumed:
         is_fresh = not learned.regime.metric.is_of(moments)  # on other data
     if is_fresh:
-        learned.regime = begun(objective, shapes, multipliers, moments)
-    learned.regime.proximal = mean_gradient.proximal
+        learned.regime = begun(objective, moments)
+    learned.regime.proximal = objective.mean_gradient.proximal
     _find_invariant(objective, learned.regime.metric, is_fresh)
+    if objective.moves and (objective.noise_sources or not learned.regime.is_whole):
+        raise ValueError(_NOT_WHOLE % ''.join(
+            [' with ' + ', '.join(objective.noise_sources)] * bool(objective.noise_sources)))
     return is_fresh
 
 
-def fits(regime, objective, shapes, multipliers):
-    """Tell whether a regime is one for the parameters, the operators and the layers of now.
+def shapes_and_multipliers(objective):
+    """Return what a metric is of: the shape of each parameter, and what its rate is times."""
+    multipliers = objective.mean_gradient.multipliers
+    negative = {name: value for name, value in multipliers.items() if value < 0}
+    if negative and objective.moves:
+        raise ValueError('lr_mult must be 0 or more with svrg_lbfgs, and not %s' % negative)
+    shapes = {name: weight.shape for name, weight in objective.weights.items()}
+    return shapes, {name: abs(multipliers[name]) for name in shapes}
 
-    A first step may have shown that layers draw random numbers, and a resumed run may have
-    operators that the saved one had not, or none.
+
+def fits(regime, objective):
+    """Tell whether a regime, or None, is one for the parameters and the operators of now.
+
+    A resumed run may have operators that the saved one had not, or none.
     """
-    has_operators = bool(objective.mean_gradient.proximal)
-    return (regime.metric.shapes, regime.metric.multipliers) == (shapes, multipliers) and (
-        isinstance(regime, Composite) is has_operators) and not (
-            isinstance(regime, Smooth) and objective.noise_sources)
+    return regime is not None and (
+        regime.metric.shapes, regime.metric.multipliers) == shapes_and_multipliers(objective) and (
+            isinstance(regime, Composite) is bool(objective.mean_gradient.proximal))
 
 
-def begun(objective, shapes, multipliers, moments):
+def begun(objective, moments):
     """Return the regime that an objective needs, in the metric of the inputs."""
     mean_gradient, weights = objective.mean_gradient, objective.weights
+    shapes, multipliers = shapes_and_multipliers(objective)
     dtype = np.result_type(np.float32, *(weight.dtype for weight in weights.values())).name
-    is_random, is_smooth = bool(objective.noise_sources), mean_gradient.is_smooth
     has_room = room_for(sum(map(math.prod, shapes.values()))) > 0 and not any(
         is_row_sparse(weights[name]) for name in mean_gradient.proximal if name in weights)
-    is_whole = set(shapes) <= {name for layer in moments for name in layer[:2]}
-    # In a network the metric of the first layer alone makes training slower.
+    is_whole = has_room and not objective.noise_sources and set(shapes) <= {
+        name for layer in moments for name in layer[:2]}
     blocks = blocks_of(moments, mean_gradient, shapes, 1 / objective.units, dtype) if (
-        is_whole or has_room and is_smooth and not is_random) else []
-    metric = Metric(shapes, multipliers, blocks)
-    if not is_smooth:
-        regime = Composite(metric, dtype, mean_gradient.proximal)
-        regime.jumps *= has_room
-    elif is_random or not (has_room or blocks):
-        regime = Random(metric, dtype)
-        regime.has_noise = is_random
-    else:
-        regime = Smooth(metric, dtype)
-    regime.is_whole = is_whole and has_room and not is_random
-    return regime
+        is_whole) else []
+    return (Regime if mean_gradient.is_smooth else Composite)(
+        Metric(shapes, multipliers, blocks), dtype, is_whole)
 
 
 def _find_invariant(objective, metric, is_fresh):
-    """Find what the loss does not see; near an optimum only gradients of batches tell."""
-    of_batch = objective.point_of_batch(metric) if is_fresh and metric.blocks else None
+    """Find what the loss does not see; near an optimum only gradients of batches tell.
+
+    Gluon's layers tell at the first batch whether they draw random numbers.
+    """
+    of_batch = objective.point_of_batch(metric, draws=True) if (
+        is_fresh and metric.blocks) else None
     for point in filter(None, (of_batch, objective.point(metric))):
         metric.find_invariant(point.slopes, is_fresh, bool(objective.mean_gradient.proximal))
         is_fresh = False
 
 
 def _compare(objective, learned, before):
-    """Return the Compared of the snapshot; learn of its rows and of the size of the objective."""
+    """Return the Compared of the snapshot; learn of the size of the objective."""
     regime, metric = learned.regime, learned.regime.metric
     former, now = before and objective.point(metric, before), objective.point(metric)
     restarts = former is not None and not math.isclose(former.units, now.units, rel_tol=1e-6)
@@ -140,16 +132,12 @@ def _compare(objective, learned, before):
         abs(each.objective) for each in (former, now) if each and math.isfinite(each.objective))])
     move = Move() if former is None else Move.between(metric, former, now, objective.agree)
     rounding, rise = rounding_of_objective(learned, now), -math.inf
-    if move.length and not regime.has_noise:
-        rise = change(former, now, move, rounding, regime.is_whole and (
-            not objective.leaves_out_rows) and objective.warn_once)
+    if move.length:
+        rise = change(former, now, move, rounding,
+                      None if objective.leaves_out_rows else objective.warn_once)
     elif not np.isfinite(now.gradient).all():
         rise = math.inf
-    steps, batches, rise, rows_differ = objective.agree(
-        before.steps if former else 0, objective.batches, rise,
-        former is not None and former.rows != now.rows)
-    learned.rows_differ |= bool(rows_differ) or objective.leaves_out_rows
-    return Compared(former, now, move, rise, rounding, steps, batches, restarts)
+    return Compared(former, now, move, objective.agree(rise), rounding, restarts)
 
 
 def rounding_of_objective(learned, now):
@@ -165,12 +153,12 @@ def _learn_curvature(objective, learned, found, is_undone):
     regime, move = learned.regime, found.move
     if is_undone and found.rise > ROUGHLY * abs(move.before):  # it went much too far
         regime.shorten()
-    elif move.length and not regime.has_noise:
+    elif move.length:
         if _is_seen(objective, learned, move):
             regime.learn(move, found.rise < 0 and not is_undone)
         elif found.rise < -found.rounding:  # a slope without a curvature
             regime.lengthen()
-    if (regime.pairs.gamma is None or regime.has_noise) and not is_undone:
+    if regime.pairs.gamma is None and not is_undone:
         move = move_of_batch(objective, regime.metric, found.now.gradient)
         learned.noise = Noise(move.slope, move.slope)
         regime.learn(move)
@@ -198,25 +186,8 @@ def move_of_batch(objective, metric, gradient):
     if not along.any():
         along = np.random.RandomState(0).normal(size=along.size)
     size = np.linalg.norm(along)
-    here = objective.point_of_batch(metric, draws=True) if 0 < size < math.inf else None
+    here = objective.point_of_batch(metric) if 0 < size < math.inf else None
     if here is None:
         return Move()
-    there = objective.point_of_batch(metric, along / size, draws=False)
+    there = objective.point_of_batch(metric, along / size)
     return Move.between(metric, here, there, objective.agree)
-
-
-def _set_way(objective, learned, point):
-    """Find the way to the optimum from the Point where training is now."""
-    learned.point = point
-    learned.way, learned.end = learned.regime.way(point)
-    learned.length = objective.agree(np.linalg.norm(learned.way))
-
-
-def _set_rate(objective, learned, found, is_undone):
-    """Set the rate for as many steps as there were, for two epochs where there were none yet."""
-    regime, momentum = learned.regime, objective.mean_gradient.momentum
-    if found.steps:
-        regime.slowdown = max(1., regime.slowdown * (2 if is_undone else 0.5))
-    learned.steps = int(found.steps) or learned.steps or 2 * int(found.batches)
-    learned.rate = float(np.clip(regime.rate(
-        momentum, learned.steps, max(found.batches, 1)) / regime.slowdown, *_RATES))

@@ -6,8 +6,6 @@ import math
 import numpy as np
 
 from ..core.arrays import precision_of
-from ..proximal import GroupLasso, is_ours
-from .moments import Moments
 
 # Eigenvalue of a correlation matrix: beside the inverse of a smaller one steps lose the others.
 _SMALLEST = {'float32': 1e-10, 'float64': 1e-13}
@@ -111,22 +109,6 @@ class Block:
             return self
         return Block(self.names, self.axis, self.moments, decays, self.dtype, self.is_invariant,
                      self.largest_gradient, self)
-
-    def as_diagonal(self, operator=None):
-        """Return the block with the variances alone, along which a step can be scaled.
-
-        With a proximal operator, which sees each weight by itself, it has the mean squares, and
-        no bias; a group of a GroupLasso has one number for all of its columns.
-        """
-        if operator is None:
-            spread = self.moments.spread
-            spread = np.diag(spread) if spread.ndim == 2 else spread
-            return Block(self.names, self.axis, Moments(self.moments.mean, spread), self.decays,
-                         self.dtype, self.is_invariant)
-        columns = self.diagonal[:len(self.mean)]
-        if isinstance(operator, GroupLasso) and operator.axis % 2 != self.axis:
-            columns = np.full_like(columns, columns.mean())
-        return Block(self.names[:1], self.axis, Moments(0 * columns, columns), [0.], self.dtype)
 
     def whiten(self, weights, bias=None):
         """Return the inverse of F times the rows of each output, and times their biases."""
@@ -304,16 +286,6 @@ class Metric:
             (-1, len(block.mean)) if block.axis else (len(block.mean), -1))
         return [weights if block.axis else weights.T,
                 *(vector[self._places[name]] for name in block.names[1:])]
-
-    def as_diagonal(self, proximal):
-        """Return the metric of steps, in which proximal operators can be applied: its diagonal.
-
-        `proximal` maps names to operators. One that is not of this package needs the metric 1.
-        """
-        return Metric(self.shapes, self.multipliers, [
-            block.as_diagonal(operator) for block, operator in (
-                (block, proximal.get(block.names[0])) for block in self.blocks)
-            if operator is None or is_ours(operator)])
 
     def with_decays(self, decays, gamma):
         """Return the metric with other decays times gamma; this one if that changes it little."""

@@ -71,10 +71,8 @@ class Objective:
         Warns of each message once.
     tol : float or None
         The setting.
-    rule : SnapshotRule or None
-        That of the optimizer 'svrg_lbfgs'.
-    sets_rate : bool
-        Whether there is one.
+    moves : bool
+        Whether the optimizer is 'svrg_lbfgs', so that moves between snapshots replace steps.
     is_active : bool
         Whether there is a snapshot.
     number, batches : int
@@ -86,9 +84,9 @@ class Objective:
     def __init__(self, svrg, trained, a_pass=None, workers=None):
         self._svrg, self._trained, self._workers = svrg, trained, workers
         self._first_pass = self._pass = a_pass
-        self._sample, self._reference = None, svrg.reference
-        self.tol, self.rule, self.warn_once = svrg.settings.tol, trained.rule, svrg.warn_once
-        self.sets_rate, self.is_active = self.rule is not None, svrg.snapshot.is_active
+        self._sample, self._reference, self._is_read = None, svrg.reference, False
+        self.tol, self.moves, self.warn_once = svrg.settings.tol, trained.moves, svrg.warn_once
+        self.is_active = svrg.snapshot.is_active
         self.number = svrg.snapshot.num_taken
 
     def agree(self, *numbers):
@@ -109,9 +107,14 @@ class Objective:
         return self._reference.noise_sources()
 
     @property
+    def train_data(self):
+        """The data of the pass."""
+        return self._first_pass.train_data
+
+    @property
     def leaves_out_rows(self):
         """Whether each pass is known to leave out other rows."""
-        return leaves_out_other_rows(self._first_pass.train_data)
+        return leaves_out_other_rows(self.train_data)
 
     @property
     def weights(self):
@@ -147,6 +150,7 @@ class Objective:
         It also draws a batch. `may_be_undone` as in ``SVRG.take_snapshot``.
         """
         moments = InputMoments(self._reference, self._pass) if reads_inputs else None
+        self._is_read = True
         self._sample = SampledBatch(self._pass, self.number, moments)
         self._svrg.take_snapshot(self._trained.model, self._sample, self._workers, may_be_undone)
         snapshot = self._svrg.snapshot
@@ -168,7 +172,8 @@ class Objective:
 
     def rewind(self):
         """Begin another pass, which what is asked next reads; tell whether there is one."""
-        self._pass = self._first_pass.again()
+        if self._is_read:
+            self._pass = self._first_pass.again()
         return self._pass is not None
 
     def kept(self):
@@ -176,6 +181,20 @@ class Objective:
         snapshot = self._svrg.snapshot
         return Kept(self._reference.copy_of_values(), snapshot.full_gradient,
                     snapshot.num_update - snapshot.taken_at) if snapshot.is_active else None
+
+    def is_at_snapshot(self):
+        """Tell whether the model has the weights of the snapshot."""
+        snapshot = self._svrg.snapshot
+        return snapshot.is_active and not snapshot.is_stale and _are_equal(
+            self._reference.weights(), self._reference.values_of(self._trained.model))
+
+    def has_moved_from(self, kept):
+        """Tell whether the snapshot has other weights than one that was kept."""
+        return not _are_equal(self._reference.weights(), kept.values)
+
+    def has_other_rows(self, kept):
+        """Tell whether the pass has had another number of rows than that of one that was kept."""
+        return self._svrg.snapshot.full_gradient.rows != kept.full_gradient.rows
 
     def go_back(self, kept):
         """Set the model and the snapshot to one that was kept."""
@@ -196,8 +215,7 @@ class Objective:
         at = self._reference.weights()
         there = {name: [like(old, part) for old in at[name]]
                  for name, part in metric.arrays(weights).items()}
-        if all((with_dense_storage(there[name][0]) == with_dense_storage(
-                at[name][0])).min().asscalar() for name in there):
+        if _are_equal(there, at):
             return False
         self._trained.go_to(there)
         return True
@@ -214,14 +232,17 @@ class Objective:
     def point_at(self, metric, move=None):
         """Return the Point at the snapshot plus a move of the variables, by another pass."""
         self.rewind()
+        self._is_read = True
         return self._point_near(
             metric, move, self._pass.batches(self._reference.batches_at_once), self._pass)
 
     def point_of_batch(self, metric, move=None, draws=None):
-        """Return the Point that the drawn batch finds there, None if it is all padding.
+        """Return the Point that the drawn batch finds there, None without one or of padding.
 
         If `draws` is given, random layers draw new numbers, or repeat the last ones.
         """
+        if self._sample is None:
+            return None
         if draws is not None:
             self._sample.is_repeated, self._sample.draws_random_numbers = True, draws
         return self._point_near(metric, move, [self._sample.batch], self._sample)
@@ -239,3 +260,9 @@ class Objective:
             reference.set_values(before)
             snapshot.replace(snapshot.full_gradient, snapshot.taken_at)
         return point
+
+
+def _are_equal(some, others):
+    """Tell whether arrays, by name and device, are equal to others on the first device."""
+    return all((with_dense_storage(some[name][0]) == with_dense_storage(
+        others[name][0])).min().asscalar() for name in some)

@@ -1,4 +1,4 @@
-"""What the regimes have in common: moves between snapshots, and what is learned from them."""
+"""The regime of a smooth objective: a metric, what moves have taught in it, and the way by H."""
 
 import math
 from typing import NamedTuple
@@ -42,45 +42,49 @@ class Move(NamedTuple):
 
 
 class Regime:
-    """A metric, and what is learned in it: gamma and pairs, and the slowdown.
-
-    A regime of its own has the methods `rate` and `way`, as Random has them.
+    """A metric, and what is learned in it: gamma and pairs, whose matrix H shows the way.
 
     Parameters
     ----------
     metric : Metric
         The variables.
     dtype : str
-        'float32' or 'float64', that of steps.
-    proximal : dict of str to operator
-        The proximal operators.
+        'float32' or 'float64', that of the weights.
+    is_whole : bool
+        Whether the metric is that of all outputs, so that distances are known. Otherwise nothing
+        is learned.
 
     Attributes
     ----------
-    steps : Metric
-        That of steps, the diagonal of `metric`.
+    proximal : dict of str to operator
+        The proximal operators.
     pairs : SecantPairs
-        With gamma. There are none if `has_pairs` is False, or the model is too large.
-    slowdown : float
-        What the rate is divided by.
-    has_noise : bool
-        Whether each pass finds another objective.
-    is_whole : bool
-        Whether the metric is that of all outputs, so that distances are known.
-    jumps : int
-        Most jumps at a snapshot.
+        With gamma.
     """
 
-    most_jumps, most_pairs, has_pairs, has_noise, is_whole = 0, PAIRS, True, False, False
+    most_pairs = PAIRS
 
-    def __init__(self, metric, dtype, proximal=()):
-        self.dtype, self.proximal, self.slowdown = dtype, dict(proximal), 1.
-        self.pairs = SecantPairs(metric.size if self.has_pairs else 0, self.most_pairs)
-        self.jumps = self.most_jumps if self.pairs.room else 0
-        self._measure_in(metric)
+    def __init__(self, metric, dtype, is_whole=True):
+        self.metric, self.dtype, self.is_whole, self.proximal = metric, dtype, is_whole, {}
+        self.pairs = SecantPairs(metric.size if is_whole else 0, self.most_pairs)
 
-    def _measure_in(self, metric):
-        self.metric, self.steps = metric, metric.as_diagonal(self.proximal)
+    def way(self, point):
+        """Return the way from a Point to the optimum as H has it, in the variables; its end.
+
+        Of what the loss does not see a decay leaves nothing.
+        """
+        metric, variables = self.metric, self.metric.whiten(point.weights)
+        way = -self._curved().times(metric.seen_by_loss(metric.pull(point.gradient)))
+        way = metric.seen_by_loss(way) - (variables - metric.seen_by_loss(variables))
+        return way, point.weights + metric.push(way)
+
+    def _curved(self):
+        """Return the pairs, without a gamma those of a curvature that is not known."""
+        if self.pairs.gamma:
+            return self.pairs
+        pairs = SecantPairs(self.metric.size)
+        pairs.gamma = UNKNOWN
+        return pairs
 
     def learn(self, move, has_fallen=False):
         """Learn from a Move whose curvature is more than rounding.
@@ -115,7 +119,7 @@ class Regime:
         if self.pairs.gamma and metric is not former:
             self.pairs.transform(lambda move: metric.whiten(former.push(move)),
                                  lambda change: metric.pull(former.unpull(change)))
-            self._measure_in(metric)
+            self.metric = metric
 
     def sees(self, vector, weights):
         """Return variables without the directions that say nothing of the distance at weights.
@@ -128,10 +132,3 @@ class Regime:
                                   for name, array in metric.arrays(weights).items()})
             vector = metric.whiten(metric.without_shifts(metric.push(vector), free.astype(float)))
         return metric.resolved(metric.seen_by_loss(vector))
-
-    def step_size(self, name, rate, like):
-        """Return a rate for the operator of a parameter, or an array of one for each element.
-
-        `like` is an array with shape, context and dtype of the parameter.
-        """
-        return rate

@@ -9,8 +9,8 @@ class Result(NamedTuple):
     Attributes
     ----------
     reason : str or None
-        'converged', 'at the floor' (of the precision), 'epochs used up', 'rolled back',
-        'no step' or 'not finite'; None where training goes on.
+        'converged', 'at the floor' (of the precision), 'epochs used up', 'no step' or
+        'not finite'; None where training goes on.
     objective : float or None
         Mean objective per row; None if it is not known.
     norm : float

@@ -44,7 +44,7 @@ class Run:
         if former and former() is not train_data:
             svrg.snapshot.is_stale = True  # it is of other data
         if not training.is_resumed:
-            training.forget(trained)
+            training.forget()
         if svrg.settings.tol is not None and leaves_out_other_rows(train_data):
             svrg.warn_once('tol may not be reached: each pass over train_data leaves out other '
                            'rows (rolled over, or discarded after a shuffle). With '
@@ -56,18 +56,28 @@ class Run:
         """Whether no snapshots are taken: α is the number 0, or the model has no loss."""
         return self._svrg.settings.is_plain or not self._has_loss
 
+    @property
+    def moves(self):
+        """Whether an epoch is an iteration of 'svrg_lbfgs', without steps."""
+        return self._trained.moves
+
     def is_due(self, is_scheduled):
         """Tell whether a snapshot is due, given whether it is by the front end's schedule."""
         snapshot = self._svrg.snapshot
         return not self.is_plain and (
-            is_scheduled or not snapshot.is_active or snapshot.is_stale
+            is_scheduled or self.moves or not snapshot.is_active or snapshot.is_stale
             or self._svrg.training.has_converged(snapshot))  # as in a file
 
     def begin_epoch(self, epoch, is_scheduled):
-        """Take a snapshot if one is due; tell whether the epoch is to be trained."""
+        """Take a snapshot if one is due; tell whether there is such an epoch.
+
+        The last one of 'svrg_lbfgs' is that which finds its end.
+        """
+        if self.has_ended:
+            return False
         if self.is_due(is_scheduled):
             self._take(epoch)
-        return not self.has_ended
+        return self.moves or not self.has_ended
 
     def end_epoch(self):
         """Count an epoch that was trained."""
@@ -76,12 +86,13 @@ class Run:
     def finish(self, epoch):
         """Let a last snapshot decide whether training has converged; say why it has ended.
 
-        Without a `tol` and a rule there is nothing to decide, so that no snapshot is taken.
+        Without a `tol` there is nothing to decide, so that no snapshot is taken, nor where
+        'svrg_lbfgs' has made no steps since the latest one.
         """
         svrg, snapshot = self._svrg, self._svrg.snapshot
         if self.is_plain:
             return
-        decides = svrg.settings.tol is not None or self._trained.rule is not None
+        decides = svrg.settings.tol is not None and not self.moves
         has_trained = (snapshot.num_update > snapshot.taken_at if snapshot.is_active
                        else svrg.training.epochs > 0)
         if decides and has_trained and not self.has_ended:
@@ -91,11 +102,13 @@ class Run:
 
     def _take(self, epoch):
         """Take a snapshot, and log what it has found."""
-        svrg, rule, log, tic = self._svrg, self._trained.rule, self._logger.info, time.time()
+        svrg, log, tic = self._svrg, self._logger.info, time.time()
         taken = svrg.snapshot.num_taken
         try:
             self._take_snapshot()
         except NoLossError as error:
+            if self.moves:
+                raise
             self._has_loss = False
             svrg.warn_once('%s: fit trains as plain Module' % error, 'plain Module')
             return
@@ -103,10 +116,8 @@ class Run:
         if svrg.snapshot.num_taken == taken:  # by an override
             return
         result = svrg.training.result(Objective(svrg, self._trained))
-        if rule is not None and result.reason == 'rolled back':
-            log('Epoch[%d] The learning rate was too large: back to the best snapshot', epoch)
         for words, number in (
-                ('Learning rate=%g', rule and rule(None)), ('Full gradient time=%.3f', seconds),
+                ('Full gradient time=%.3f', seconds),
                 ('Full gradient norm=%.1e', result.norm), ('Full objective=%g', result.objective),
                 ('Distance=%.1e', result.distance), ('Full gradient batches=%d', None if (
                     svrg.settings.full_grad_batches is None) else (
@@ -119,7 +130,7 @@ class Run:
         """Set in the result why training has ended; log it, and warn if it did not converge."""
         svrg, objective = self._svrg, Objective(self._svrg, self._trained)
         result = svrg.training.conclude(objective)
-        if objective.tol is not None or objective.sets_rate:
+        if objective.tol is not None or objective.moves:
             self._logger.info('%s', result)
         if objective.tol is not None and not result.has_converged:
             svrg.warn_once(str(result))

@@ -9,13 +9,12 @@ from .composite import Composite
 from .learned import Learned, Noise
 from .metric import Block, Metric
 from .moments import Moments
-from .random import Random
-from .smooth import Smooth
+from .regime import Regime
 
-_REGIMES = {regime.__name__: regime for regime in (Smooth, Composite, Random)}
+_REGIMES = {regime.__name__: regime for regime in (Regime, Composite)}
 _LEARNED = [field.name for field in dataclasses.fields(Learned) if field.name not in (
-    'noise', 'regime', 'point', 'way', 'end', 'is_stuck')]
-_REGIME = 'dtype', 'has_noise', 'is_whole', 'jumps', 'slowdown'
+    'noise', 'regime', 'point', 'way', 'end')]
+_REGIME = 'dtype', 'is_whole'
 _PAIRS = 'gamma', 'moves', 'changes', 'flat'
 
 
@@ -38,15 +37,13 @@ def _values(owner, names):
     return {name: getattr(owner, name) for name in names}
 
 
-def learned_of(state, proximal, names=None):
+def learned_of(state, names=None):
     """Return the Learned that had a state, which is of a file.
 
     Parameters
     ----------
     state : dict
         Result of `state_of`.
-    proximal : dict of str to operator
-        The proximal operators, by the names of now.
     names : dict of str to str, optional
         Maps those of the state to those of now.
 
@@ -57,9 +54,9 @@ def learned_of(state, proximal, names=None):
     """
     learned, saved, expected = Learned(), state['regime'], None
     if saved is not None:
-        learned.regime = _regime_of(saved, proximal, names or {})
+        learned.regime = _regime_of(saved, names or {})
         expected = _expected(learned.regime, len(saved['moves']))
-    check_like(state.file_name, 'rule', state, {**state_of(learned), 'regime': expected})
+    check_like(state.file_name, 'learned', state, {**state_of(learned), 'regime': expected})
     if saved is not None:
         vars(learned.regime).update({name: saved[name] for name in _REGIME})
         vars(learned.regime.pairs).update({name: saved[name] for name in _PAIRS})
@@ -67,7 +64,7 @@ def learned_of(state, proximal, names=None):
                                **{name: state[name] for name in _LEARNED})
 
 
-def _regime_of(saved, proximal, names):
+def _regime_of(saved, names):
     def new(name):
         return names.get(name, name)
 
@@ -75,7 +72,8 @@ def _regime_of(saved, proximal, names):
         {new(name): tuple(shape) for name, shape in saved['shapes']},
         {new(name): value for name, value in saved['multipliers'].items()},
         [Block(list(map(new, of_block)), axis, Moments(mean, spread), *others)
-         for of_block, axis, mean, spread, *others in saved['blocks']]), saved['dtype'], proximal)
+         for of_block, axis, mean, spread, *others in saved['blocks']]), saved['dtype'],
+        saved['is_whole'])
 
 
 def _expected(regime, number):

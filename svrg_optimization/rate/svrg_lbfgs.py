@@ -1,73 +1,47 @@
-"""Optimizer 'svrg_lbfgs': SVRG with L-BFGS at snapshots, in the metric of the inputs."""
+"""Optimizer 'svrg_lbfgs': L-BFGS at snapshots, in the metric of the inputs."""
 
 import mxnet as mx
 
-from .._argument_checks import checked_number
-from ..core.arrays import is_row_sparse
 from ..core.requirements import ALL_ROWS, SNAPSHOTS, require
 from ..svrg_optimizer import _register, class_name_and_arguments
-from .constants import MOMENTUM
-from .snapshot_rule import SnapshotRule
 
 _MODULES_DEFAULT = (('learning_rate', 0.01),)  # of `fit` and `init_optimizer`: nobody has given it
 
 
 @_register
-class SVRG_LBFGS(mx.optimizer.NAG):  # noqa: N801 (MXNet registers the name in lower case)
-    """Optimizer 'svrg_lbfgs', which finds its learning rate.
-
-    It is nag with the gradients that SVRGModule and SVRGTrainer give it.
+class SVRG_LBFGS(mx.optimizer.Optimizer):  # noqa: N801 (MXNet registers the name in lower case)
+    """Optimizer 'svrg_lbfgs', which makes no steps: snapshots move the weights.
 
     Parameters
     ----------
-    momentum : float
-        As in ``mxnet.optimizer.NAG``; 0.7 by default. For row_sparse weights and with
-        proximal operators as in ``mxnet.optimizer.SGD``, where the last move counts as the
-        operators left it.
     **others
-        As in ``mxnet.optimizer.NAG``, for example `wd`.
+        As in ``mxnet.optimizer.Optimizer``, for example `wd`; but none of a learning rate.
     """
 
-    lazy_update = has_operators = False
+    def __init__(self, **others):
+        super().__init__(learning_rate=1., **others)
 
-    def __init__(self, momentum=MOMENTUM, lr_scheduler=None, **others):
-        super().__init__(momentum=momentum, lr_scheduler=lr_scheduler or SnapshotRule(), **others)
+    def create_state(self, index, weight):
+        """Return None."""
 
-    def _get_wds(self, indices):
-        """Return no decay where gradients have it: nag's momentum would take the new weights."""
-        decays = super()._get_wds(indices)
-        return [0.] * len(decays) if self.lr_scheduler.preconditions else decays
-
-    def _update_impl(self, indices, weights, *step, **how):
-        one = weights[0] if isinstance(weights, (list, tuple)) else weights
-        has_no_nag = self.has_operators or is_row_sparse(one)  # MXNet would copy sparse arrays
-        base = mx.optimizer.SGD if has_no_nag else mx.optimizer.NAG
-        base._update_impl(self, indices, weights, *step, **how)
+    def update(self, *step):
+        """Raise a RuntimeError."""
+        raise RuntimeError('svrg_lbfgs moves the weights in update_full_grads: leave out forward, '
+                           'backward and update')
 
 
 def with_default_arguments(optimizer, optimizer_params):
-    """Return the arguments of an optimizer, for 'svrg_lbfgs' with those that it has by default."""
-    if not (isinstance(optimizer, str) and optimizer.lower() == SVRG_LBFGS.__name__.lower()):
-        return optimizer_params or {}
-    given = {} if optimizer_params == _MODULES_DEFAULT else dict(optimizer_params or {})
-    return {'momentum': MOMENTUM, 'lr_scheduler': SnapshotRule(), **given}
+    """Return the arguments of an optimizer, for 'svrg_lbfgs' without Module's default ones."""
+    is_ours = isinstance(optimizer, str) and optimizer.lower() == SVRG_LBFGS.__name__.lower()
+    return {} if is_ours and optimizer_params == _MODULES_DEFAULT else optimizer_params or {}
 
 
-def rule_of(optimizer):
-    """Return the SnapshotRule of an optimizer, None without one."""
-    scheduler = getattr(optimizer, 'lr_scheduler', None)
-    if isinstance(getattr(optimizer, 'default_opt', optimizer), SVRG_LBFGS):
-        _check_scheduler(scheduler)
-    return scheduler if isinstance(scheduler, SnapshotRule) else None
+def moves_weights(optimizer):
+    """Tell whether an optimizer, which may be wrapped, is 'svrg_lbfgs'."""
+    return isinstance(getattr(optimizer, 'default_opt', optimizer), SVRG_LBFGS)
 
 
-def _check_scheduler(scheduler):
-    if not isinstance(scheduler, SnapshotRule):
-        raise ValueError('lr_scheduler must not be given with svrg_lbfgs, which finds its learning '
-                         'rate, and not be %r' % (scheduler,))
-
-
-def check_rule(optimizer, optimizer_params, alpha, on_servers, batches=None):
+def check_lbfgs(optimizer, optimizer_params, alpha, on_servers, batches=None):
     """Raise an error for a bad `lr_scheduler`, or for 'svrg_lbfgs' where it cannot be used.
 
     Parameters
@@ -88,28 +62,24 @@ def check_rule(optimizer, optimizer_params, alpha, on_servers, batches=None):
     ValueError
         If another argument does not fit.
     """
-    klass, name, arguments = class_name_and_arguments(optimizer, optimizer_params)
+    klass, _, arguments = class_name_and_arguments(optimizer, optimizer_params)
     scheduler = arguments.get('lr_scheduler')
     if scheduler is not None and (isinstance(scheduler, type) or not callable(scheduler)):
         raise TypeError('lr_scheduler must be an object or None, not %r' % (scheduler,))
     if klass is not SVRG_LBFGS:
-        if isinstance(scheduler, SnapshotRule):
-            raise ValueError('lr_scheduler must not be that of svrg_lbfgs with %s' % name)
         return
-    _check_scheduler(scheduler)
-    for argument, value in (('learning_rate', arguments.get('learning_rate', arguments.get('lr'))),
-                            ('clip_gradient', arguments.get('clip_gradient'))):
-        if value:
-            raise ValueError('%s must not be given with svrg_lbfgs, whose rate is that of '
-                             'the whole gradient, and not be %r' % (argument, value))
-    checked_number('momentum', arguments.get('momentum', 0.), 'a number from 0 to below 1',
-                   lambda number: 0 <= number < 1)
+    names = ('momentum', 'lr_scheduler', 'clip_gradient', *['learning_rate'] * isinstance(
+        optimizer, str))  # an instance has its own rate
+    for argument in names:
+        if arguments.get(argument):
+            raise ValueError('%s must not be given with svrg_lbfgs, which makes no steps, and not '
+                             'be %r' % (argument, arguments[argument]))
     if not callable(alpha) and alpha == 0:
-        require(SNAPSHOTS, {'svrg_lbfgs': scheduler}, 'alpha', alpha)
+        require(SNAPSHOTS, {'svrg_lbfgs': True}, 'alpha', alpha)
     if batches is not None:
-        require(ALL_ROWS, {'svrg_lbfgs': scheduler}, 'full_grad_batches', batches)
+        require(ALL_ROWS, {'svrg_lbfgs': True}, 'full_grad_batches', batches)
     if on_servers:
-        raise ValueError('kvstore must leave the updates to the workers for svrg_lbfgs, whose '
-                         'rate would not reach the servers. They keep them with '
-                         'MXNET_UPDATE_ON_KVSTORE=1, in dist_async and for row_sparse weights: '
-                         'unset the variable, or choose another optimizer')
+        raise ValueError('kvstore must leave the updates to the workers for svrg_lbfgs, which '
+                         'moves their weights. Servers keep them with MXNET_UPDATE_ON_KVSTORE=1, '
+                         'in dist_async and for row_sparse weights: unset the variable, or choose '
+                         'another optimizer')

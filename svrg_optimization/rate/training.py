@@ -39,31 +39,35 @@ class Training:
         self._result = self._found_at = self._first = self.check = None
         self.is_hidden = False
 
-    def passes(self, number):
-        """Return how often each row was read with its gradient, in a step at both weights.
+    def passes(self, objective):
+        """Return how often each row was read with its gradient, in a step at both weights."""
+        of_steps = 0 if objective.moves else 2 * self.epochs
+        return of_steps + self.checks + objective.number - self._taken_before
 
-        `number` is that of the latest snapshot.
-        """
-        return 2 * self.epochs + self.checks + number - self._taken_before
-
-    def learned(self, objective):
-        """Return what 'svrg_lbfgs' has learned, or what is learned beside another optimizer."""
-        if objective.rule is not None:
-            return objective.rule.learned
+    def learned(self):
+        """Return what is learned."""
         self._learned = self._learned or Learned()
         return self._learned
 
-    def forget(self, trained):
+    def forget(self):
         """Forget earlier snapshots, which say nothing of other data or of weights set by users."""
-        if not self.keeps_history:
-            for learned in filter(None, (trained.rule and trained.rule.learned, self._learned)):
-                learned.forget()
+        if self._learned and not self.keeps_history:
+            self._learned.forget()
+
+    def is_of_other_data(self, train_data):
+        """Tell whether these may be other data than in the last call, or a file has those."""
+        former, self.data = self.data, reference_to(train_data)
+        return self.is_resumed or former is None or former() is not train_data
 
     # What snapshots have found
 
     def has_converged(self, snapshot):
         """Tell whether the latest snapshot was found to be at the optimum."""
-        return snapshot.is_active and self._converged_at == snapshot.num_taken
+        return snapshot.is_active and self.has_converged_at(snapshot.num_taken)
+
+    def has_converged_at(self, number):
+        """Tell whether the snapshot of a number was found to be at the optimum."""
+        return self._converged_at == number
 
     def result(self, objective):
         """Return the Result of the latest snapshot, None without one."""
@@ -86,7 +90,7 @@ class Training:
 
     def _keep(self, result, objective):
         number = objective.number
-        result = result._replace(epochs=self.epochs, passes=self.passes(number))
+        result = result._replace(epochs=self.epochs, passes=self.passes(objective))
         self._first = self._first or result
         if result.reason:
             result = result._replace(words=sentence(result, objective, self))
@@ -104,22 +108,23 @@ class Training:
     def state(self):
         """Return what `load_state` takes."""
         return {'converged_at': self._converged_at,
-                'rule': self._learned and state_of(self._learned)}
+                'learned': self._learned and state_of(self._learned)}
 
     @staticmethod
     def check_state(name, state):
         """Raise a ValueError unless a file has what `state` returns."""
-        check_like(name, 'training', {**state, 'rule': None}, {'converged_at': None, 'rule': None})
+        check_like(name, 'training', {**state, 'learned': None},
+                   {'converged_at': None, 'learned': None})
         _learned_of(state)
 
-    def load_state(self, state):
-        """Go on with what `state` has returned."""
-        self._converged_at, self._learned = state['converged_at'], _learned_of(state)
+    def load_state(self, state, names=None):
+        """Go on with what `state` has returned; `names` maps former names to those of now."""
+        self._converged_at, self._learned = state['converged_at'], _learned_of(state, names)
         self.is_resumed = True
 
 
-def _learned_of(state):
-    return state['rule'] and learned_of(state['rule'], {})
+def _learned_of(state, names=None):
+    return state['learned'] and learned_of(state['learned'], names)
 
 
 def reference_to(data):

@@ -5,8 +5,6 @@ REASONS = {
     'converged': 'training converged%(to)s',
     'at the floor': "training converged to %(dtype)s's precision",
     'epochs used up': 'training did not converge%(to)s: %(advice)s',
-    'rolled back': 'training did not converge%(to)s: the last steps went up and were undone, '
-                   '%(advice)s',
     'no step': 'training did not converge%(to)s: no step lowers the objective, '
                '%(advice)s',
     'not finite': 'training did not converge%(to)s: the gradient is not finite, %(advice)s'}
@@ -25,7 +23,7 @@ def sentence(found, objective, training):
         What is known of the training.
     """
     tol = objective.tol
-    if found.reason == 'epochs used up' and tol is None and not objective.sets_rate:
+    if found.reason == 'epochs used up' and tol is None and not objective.moves:
         return 'all epochs are trained'  # nobody has asked for convergence
     return REASONS[found.reason] % {
         'to': '' if tol is None else ' to tol=%g' % tol, 'dtype': objective.dtype,
@@ -36,14 +34,15 @@ def sentence(found, objective, training):
 def _advice(found, objective, training):
     """List what may keep a training from convergence, the likeliest first, and if it applies."""
     noise, check = ', '.join(objective.noise_sources), training.check
-    learned = training.learned(objective)
+    learned = training.learned()
     part = check and check.flat or learned.flat_part()
     flat = ('the loss hardly changes along %s, as where classes are separable or a column has one '
             'value' % part)
     is_free = part and not objective.mean_gradient.proximal and (
         not objective.mean_gradient.decays[part])
     return (
-        (found.reason == 'not finite', 'a smaller learning rate is needed' if training.epochs
+        (found.reason == 'not finite',
+         'a smaller learning rate is needed' if training.epochs and not objective.moves
          else 'look at the data and the initial weights'),
         (learned.rows_differ, 'passes had different numbers of rows, so that each has another '
                               'objective, unless batch_size divides the rows'),
@@ -59,4 +58,4 @@ def _advice(found, objective, training):
         (part, flat),
         (found.distance is None, 'distances are known for linear models only'),
         (True, '%smore epochs may be needed' % (
-            '' if objective.sets_rate else 'another learning rate or ')))
+            '' if objective.moves else 'another learning rate or ')))

@@ -1,4 +1,4 @@
-"""The rollback: whether a snapshot is worse than the one before."""
+"""The comparison: whether a snapshot is worse than the one before."""
 
 import math
 from typing import NamedTuple, Optional
@@ -22,8 +22,6 @@ class Compared(NamedTuple):
         From one to the other.
     rise, rounding : float
         By how much the objective has changed, and may have by rounding.
-    steps, batches : float
-        Number of steps between them, and of batches in a pass.
     restarts : bool
         Whether the former one was in other units.
     """
@@ -33,8 +31,6 @@ class Compared(NamedTuple):
     move: Move
     rise: float
     rounding: float
-    steps: float
-    batches: float
     restarts: bool
 
 
@@ -68,11 +64,11 @@ def change(before, now, move, rounding, warn_once=None):
     return by_slopes if abs(by_slopes) > hidden else 0.
 
 
-def is_worse(found, has_jumped):
-    """Tell whether the steps or the jump that have led to what is Compared are undone.
+def is_worse(found):
+    """Tell whether the move that has led to what is Compared is undone.
 
-    They are if the objective has risen. A jump without a change ends there, too, but where a
-    penalty of the snapshot before may hide it.
+    It is if the objective has risen, and without a change, but where a penalty of the snapshot
+    before may hide it.
     """
-    return bool(found.former is not None and (found.steps or has_jumped) and (
-        found.rise > 0 or has_jumped and not found.rise and not found.former.penalty))
+    return bool(found.former is not None and (
+        found.rise > 0 or not found.rise and not found.former.penalty))
