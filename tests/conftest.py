@@ -14,7 +14,6 @@ import pytest
 import checkpoints
 from problems import Problem
 from stepping import Training
-from svrg_optimization.rate import smooth
 
 collect_ignore = ['support']
 WITH_NP_ARRAYS = os.environ.get('TEST_ARRAYS') == 'np'  # test_numpy_arrays.py runs others so
@@ -136,9 +135,3 @@ def saved(saved_once, tmp_path):
 @pytest.fixture(params=[mx.cpu(), [mx.cpu(0), mx.cpu(1)]], ids=['one device', 'two devices'])
 def training(request):
     return Training(Problem('perceptron', rows=37), context=request.param)
-
-
-@pytest.fixture
-def without_jumps(monkeypatch):
-    """Let svrg_lbfgs go on by steps alone."""
-    monkeypatch.setattr(smooth.Smooth, 'most_jumps', 0)

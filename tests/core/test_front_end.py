@@ -20,7 +20,6 @@ from svrg_optimization.core.svrg import SVRG, Step
 from svrg_optimization.rate import algorithm
 from svrg_optimization.rate.objective import Objective
 from svrg_optimization.rate.run import Run
-from svrg_optimization.rate.svrg_lbfgs import SnapshotRule
 from svrg_optimization.rate.training import Training
 
 WD, RATE = 0.1, 0.02
@@ -62,9 +61,9 @@ class Batches(BatchesOfPass):
 
 
 class Model(TrainedModel):
-    def __init__(self, rule=None):
+    def __init__(self):
         super().__init__(self)
-        self.weights, self.rule = {'w': [nd.zeros(3, dtype='float64')]}, rule
+        self.weights = {'w': [nd.zeros(3, dtype='float64')]}
 
     def mean_gradient(self):
         return MeanGradient(lambda mu: 1 / mu.batch_size, {'w': 1.}, {'w': WD})
@@ -73,9 +72,9 @@ class Model(TrainedModel):
         weights['w'][0].copyto(self.weights['w'][0])
 
 
-def train(epochs, rule=None):
+def train(epochs):
     """Return the weights and the gradient's norm at a last snapshot."""
-    model, svrg = Model(rule), SVRG(OneWeight(), Settings(), WarnOnce(), Training())
+    model, svrg = Model(), SVRG(OneWeight(), Settings(), WarnOnce(), Training())
     batches = [np.arange(begin, min(begin + 5, 23)) for begin in range(0, 23, 5)]
 
     def take():
@@ -89,12 +88,8 @@ def train(epochs, rule=None):
             svrg.step = Step()
             gradients = gradient(model.weights, rows)
             svrg.correct(model, gradients, rows)
-            if rule:
-                rule.precondition(model, svrg, gradients, model.weights, 1 / len(rows))
             weight = model.weights['w'][0]
-            decay = 0 if rule and rule.preconditions else WD  # which the gradient has
-            weight -= (rule(None) if rule else RATE) * (
-                gradients['w'][0] / len(rows) + decay * weight)
+            weight -= RATE * (gradients['w'][0] / len(rows) + WD * weight)
             svrg.end_step()
         run.end_epoch()
     take()
@@ -115,11 +110,3 @@ def test_steps_are_those_of_the_paper():
     np.testing.assert_allclose(weights, expected, rtol=1e-12)
     whole = FEATURES.T.dot(FEATURES.dot(expected) - TARGETS) / 23 + WD * expected
     assert norm == pytest.approx(np.abs(whole).max(), rel=1e-10)
-
-
-def test_the_rate_is_found():
-    weights, norm = train(60, SnapshotRule())
-    optimum = np.linalg.solve(FEATURES.T.dot(FEATURES) / 23 + WD * np.eye(3),
-                              FEATURES.T.dot(TARGETS) / 23)
-    assert norm < 1e-8
-    np.testing.assert_allclose(weights, optimum, atol=1e-7)

@@ -198,7 +198,7 @@ def test_a_ctrl_c_leaves_weights_in_place_and_autograd_as_it_was(functions, leas
 
 @pytest.mark.parametrize('hybridized', [None, {}])
 def test_trainers_of_several_threads_do_not_see_each_others_blocks(hybridized):
-    problem, call = Blocks('perceptron'), gluon.Block.__call__
+    problem, call = Blocks('softmax'), gluon.Block.__call__
 
     def train_one(_=None):
         net = problem.net(hybridized=hybridized)

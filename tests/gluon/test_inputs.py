@@ -25,7 +25,7 @@ def blocks_of(inputs_of, layer=None):
     trainer = SVRGTrainer(layer.collect_params(), 'svrg_lbfgs', objective=lambda a, b, label: loss(
         layer(inputs_of(a, b)), label))
     trainer.update_full_grads(data)
-    return trainer._optimizer.lr_scheduler.metric.blocks
+    return trainer._svrg.training.learned().regime.metric.blocks
 
 
 def concat(a, b):
@@ -108,7 +108,7 @@ def test_rows_count_as_in_the_loss(counts_all):
 
     trainer = SVRGTrainer(layer.collect_params(), 'svrg_lbfgs', objective=objective)
     trainer.update_full_grads([[array[:15] for array in arrays], [array[15:] for array in arrays]])
-    block, = trainer._optimizer.lr_scheduler.metric.blocks
+    block, = trainer._svrg.training.learned().regime.metric.blocks
     assert_moments(block, np.repeat(OF_A, 1 if counts_all else weights, axis=0))
 
 
@@ -116,7 +116,9 @@ def test_what_has_a_parameter_before_it_is_no_input():
     """Nor has a weight one that is applied to an input and to outputs of its own."""
     network = gluon.nn.HybridSequential()
     network.add(gluon.nn.BatchNorm(), gluon.nn.Dense(1))
-    assert not blocks_of(concat, network)
+    with pytest.raises(ValueError, match='with BatchNorm: choose'):
+        blocks_of(concat, network)
     square, network = gluon.nn.Dense(3), gluon.nn.HybridSequential()
     network.add(square, square, gluon.nn.Dense(1))
-    assert not blocks_of(lambda a, b: a, network)
+    with pytest.raises(ValueError, match='for this one: choose'):
+        blocks_of(lambda a, b: a, network)

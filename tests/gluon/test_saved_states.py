@@ -53,9 +53,7 @@ def state_of(trainer):
     (2, True, 'sgd', {'learning_rate': 0.1, 'momentum': 0.9, 'wd': 0.01}, False),
     (1, False, 'changing', {'learning_rate': 0.05}, False),
     (1, False, 'nag', {'momentum': 0.9, 'lr_scheduler': mx.lr_scheduler.FactorScheduler(3, 0.5)},
-     False),
-    # The same trainer would take the weights that come with the states for a user's.
-    *((1, None, 'svrg_lbfgs', {}, is_the_same) for is_the_same in (False, True))])
+     False)])
 def test_a_resumed_run_is_bit_identical(
         devices, on_kvstore, optimizer, settings, is_the_same, tmp_path):
     path, contexts = tmp_path / 'states', [mx.cpu(place) for place in range(devices)]

@@ -3,7 +3,6 @@
 import copy
 import pickle
 
-import mxnet as mx
 import pytest
 
 import blocks
@@ -77,15 +76,6 @@ def test_the_input_with_rows_that_are_not_finite_is_named(front_end):
     with pytest.warns(UserWarning, match='Rows of %s that are not finite: 2. With ' % name):
         training.trains.update_full_grads(
             training.problem.iterator() if name == 'data' else training.problem.loader())
-
-
-@both
-def test_svrg_lbfgs_has_no_other_scheduler(front_end):
-    training = front_end(PROBLEM, optimizer='svrg_lbfgs', settings={})
-    training.snapshot()
-    training.trains._optimizer.lr_scheduler = mx.lr_scheduler.FactorScheduler(5)
-    with pytest.raises(ValueError, match='lr_scheduler must not be given with svrg_lbfgs'):
-        training.snapshot()
 
 
 @both

@@ -125,7 +125,7 @@ def noise(data):
 OF_LBFGS = [
     ({'learning_rate': 0.1}, 'learning_rate must not be given with svrg_lbfgs'),
     ({'clip_gradient': 1.}, 'clip_gradient must not be given with svrg_lbfgs'),
-    ({'momentum': 1}, 'momentum must be a number from 0 to below 1, not 1'),
+    ({'momentum': 0.5}, 'momentum must not be given with svrg_lbfgs'),
     ({'lr_scheduler': len}, 'lr_scheduler must not be given with svrg_lbfgs')]
 
 
@@ -270,9 +270,6 @@ ROWS = {
     'force_init params': (lambda module, _: module.init_optimizer(
         optimizer_params={'tol': 1}, force_init=True), TypeError,
         "unexpected keyword argument 'tol'"),
-    'rule of adam': (optimizer(optimizer='adam', optimizer_params={
-        'lr_scheduler': mx.optimizer.create('svrg_lbfgs').lr_scheduler}), ValueError,
-        'lr_scheduler must not be that of svrg_lbfgs with adam'),
     **{'lbfgs %s' % given: (optimizer(optimizer='svrg_lbfgs', optimizer_params=given), ValueError,
                             message) for given, message in OF_LBFGS},
     **{'decay %s %s' % given: (lambda *_, given=given: LinearDecay(*given), error, message)

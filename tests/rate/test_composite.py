@@ -36,7 +36,8 @@ class Model:
     def __init__(self, operator, prox, axis=1, joined=True, pairs=0):
         self.inputs, self.prox = INPUTS - 5 * (not joined), prox
         self.metric = metric = metric_at(self.inputs, axis, joined, 2.)
-        self.regime = Composite(metric, 'float64', {'weight': operator})
+        self.regime = Composite(metric, 'float64')
+        self.regime.proximal = {'weight': operator}
         rng, self.hessian = np.random.RandomState(1), dense_of(metric, self.inputs) / GAMMA
         moves, root = rng.normal(size=(pairs, metric.size)), np.linalg.cholesky(self.hessian)
         truth = root @ np.diag(rng.uniform(0.3, 3, metric.size)) @ root.T
@@ -97,24 +98,3 @@ def test_a_jump_ends_at_the_minimum_of_the_model(kind, axis, joined, pairs):
     np.testing.assert_array_equal(model.metric.arrays(found)['weight'] == 0,
                                   model.metric.arrays(expected)['weight'] == 0)
     np.testing.assert_allclose(way, model.metric.whiten(found - model.at), rtol=1e-9)
-
-
-@pytest.mark.parametrize('operator, diagonal', [
-    (L1(1.), np.square(INPUTS).mean(axis=0)), (GroupLasso(1., 1), np.square(INPUTS).mean(axis=0)),
-    (GroupLasso(1., 0), np.square(INPUTS).mean()), (Cap(1.), 1)])
-def test_steps_of_an_operator_are_divided_by_the_diagonal(operator, diagonal):
-    like = mx.nd.zeros((OUTPUTS, COLUMNS))
-    regime = Composite(metric_at(INPUTS), 'float32', {'weight': operator})
-    for _ in range(2):
-        found = regime.step_size('weight', 0.25, like)
-        assert isinstance(operator, Cap) or found.shape == like.shape  # broadcasting is slow
-        np.testing.assert_allclose((like + found).asnumpy(), like.asnumpy() + 0.25 / diagonal,
-                                   rtol=1e-6)
-    assert regime.step_size('other', 0.25, like) == 0.25
-
-
-def test_before_gamma_is_known_there_is_no_way():
-    metric = metric_at(INPUTS)
-    regime = Composite(metric, 'float64', {'weight': L1(1.)})
-    assert np.isnan(regime.way(point_of(*np.ones((2, metric.size))))).all()
-    assert [regime.rate(0.7, 100, batches) for batches in (5, 40)] == [1., 0.25]

@@ -7,8 +7,8 @@ import pytest
 
 from svrg_optimization.core.optimality import Point
 from svrg_optimization.rate.convergence import Distance, is_due, word_of
+from svrg_optimization.rate.comparison import Compared, is_worse
 from svrg_optimization.rate.regime import Move
-from svrg_optimization.rate.rollback import Compared, is_worse
 
 
 def distance(way=1., hidden=0., near=1., enough=1.):
@@ -32,15 +32,10 @@ def test_a_check_is_due_near_the_optimum(way, left, hidden, number, expected):
     assert is_due(distance(way, hidden), left, number, next_check=7) == expected
 
 
-@pytest.mark.parametrize('rise, steps, has_jumped, penalty, expected', [
-    (1., 3, False, 0., True), (0., 3, False, 0., False), (-1., 3, False, 0., False),
-    (math.inf, 3, False, 0., True),
-    (1., 0, False, 0., False),  # a user has set the weights
-    (1., 0, True, 0., True), (0., 0, True, 0., True), (0., 0, True, 0.5, False),
-    (-1., 0, True, 0., False)])
-def test_steps_that_go_up_and_jumps_that_do_not_go_down_are_undone(
-        rise, steps, has_jumped, penalty, expected):
+@pytest.mark.parametrize('rise, penalty, expected', [
+    (1., 0., True), (math.inf, 0., True), (0., 0., True), (0., 0.5, False), (-1., 0., False)])
+def test_moves_that_do_not_go_down_are_undone(rise, penalty, expected):
     point = Point(np.zeros(1), np.zeros(1), np.zeros(1), 1., penalty, 1., 10)
-    found = Compared(point, point, Move(), rise, 0., steps, 4, False)
-    assert is_worse(found, has_jumped) is expected
-    assert is_worse(found._replace(former=None), has_jumped) is False
+    found = Compared(point, point, Move(), rise, 0., False)
+    assert is_worse(found) is expected
+    assert is_worse(found._replace(former=None)) is False

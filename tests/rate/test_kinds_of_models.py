@@ -278,26 +278,6 @@ def test_a_category_of_one_label_among_many_columns(front_end, seed, columns):
     assert not found.by.has_converged
 
 
-@pytest.mark.parametrize('seed', range(3))
-@pytest.mark.filterwarnings('ignore:training did not converge')
-def test_dropout_does_not_go_up(seed):
-    """Some batches have hardly any curvature."""
-    rng = np.random.RandomState(seed)
-    rows = rng.normal(size=(60, 5))
-    targets = (rows.sum(axis=1) + rng.normal(size=60) > 0) * 1.
-    hidden = mx.sym.Activation(mx.sym.FullyConnected(
-        mx.sym.Variable('data'), num_hidden=16, name='hidden'), act_type='relu')
-    module = SVRGModule(mx.sym.LogisticRegressionOutput(
-        mx.sym.FullyConnected(mx.sym.Dropout(hidden), num_hidden=1), mx.sym.Variable('label')),
-        label_names=('label',), update_freq=2)
-    data = mx.io.NDArrayIter(rows, targets, 20, label_name='label')
-    mx.random.seed(seed)
-    module.fit(data, eval_metric=[], num_epoch=100, optimizer='svrg_lbfgs',
-               optimizer_params={'momentum': 0.}, initializer=mx.init.Normal(0.3))
-    outputs = module.predict(data).asnumpy()[:, 0].astype('f8')
-    assert -np.log(np.where(targets, outputs, 1 - outputs)).mean() < 0.5
-
-
 @both
 @pytest.mark.parametrize('seed', range(3))
 @pytest.mark.filterwarnings('ignore:training did not converge')

@@ -17,7 +17,6 @@ from dense_metric import (
     of_all_outputs,
 )
 from svrg_optimization.core.front_end import Layer, Workers
-from svrg_optimization.proximal import L1, GroupLasso
 from svrg_optimization.rate.metric import Block, Metric, blocks_of
 from svrg_optimization.rate.moments import COLUMNS, InputMoments, Moments
 
@@ -348,29 +347,6 @@ def test_a_bias_is_joined_where_it_can_take_up_the_means(shapes, multipliers, mo
     assert [block.names for block in blocks] == ([names] if names else [])
     for block in blocks:
         assert block.decays == [1.5, 0.75][:len(names)]
-
-
-@pytest.mark.parametrize('operator, with_one_number', [
-    (L1(1.), None), (GroupLasso(1., 0), 1), (GroupLasso(1., 1), 0), (GroupLasso(1., -1), 0),
-    (GroupLasso(1., -2), 1)], ids=repr)
-@pytest.mark.parametrize('axis', [0, 1])
-def test_a_group_has_one_number_along_all_of_its_columns(operator, with_one_number, axis):
-    """A row of x w^T's weight has all columns, and a column of x w's."""
-    block = block_of(ROWS, (0.3, 0.), axis)
-    metric = metric_of(block)
-    found, = metric.as_diagonal({'weight': operator}).blocks
-    expected = np.square(ROWS).mean(axis=0) + 0.3
-    np.testing.assert_allclose(found.diagonal, np.full(4, expected.mean())
-                               if axis == with_one_number else expected, rtol=1e-12)
-    assert found.names == ('weight',) and found.axis == axis
-    assert not metric.as_diagonal({'weight': object()}).blocks  # of one's own: a step of one rate
-
-
-@pytest.mark.parametrize('decays', DECAYS)
-def test_steps_have_the_variances_about_the_means(decays):
-    found, = metric_of(block_of(ROWS, decays)).as_diagonal({}).blocks
-    expected = block_of(ROWS, decays, is_full=False)
-    np.testing.assert_allclose(inverse_of(found), inverse_of(expected), rtol=1e-12)
 
 
 # Weight decays that follow gamma

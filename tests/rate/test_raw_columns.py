@@ -11,7 +11,7 @@ from linear_models import Problem, by_gluon, by_module
 from newton import outputs_at_optimum
 from problems import TWO_DEVICES
 from svrg_optimization import SVRGBucketingModule, SVRGModule, SVRGTrainer
-from svrg_optimization.rate import moments, secant_pairs, smooth
+from svrg_optimization.rate import moments
 
 WD, ROWS, BATCH = 1e-3, 203, 20
 RNG = np.random.RandomState(0)
@@ -38,10 +38,10 @@ def assert_optimal(outputs, rows, wd=WD, bias=True):
 @pytest.mark.parametrize('kind', FEATURES)
 @pytest.mark.parametrize('front_end, given', [
     *((by_module, given) for given in (
-        {}, {'params': {'momentum': 0}}, {'kvstore': None},
+        {}, {'kvstore': None},
         {'context': TWO_DEVICES})),
     *((by_gluon, {'start': start(0.1), **given}) for given in (  # at 0 the loss has a kink
-        {}, {'params': {'momentum': 0}}, {'hybridizes': True}, {'context': TWO_DEVICES}))])
+        {}, {'hybridizes': True}, {'context': TWO_DEVICES}))])
 def test_the_optimum_is_found(kind, front_end, given):
     found = front_end(problem_of(kind), 60, 1e-6, **{'start': start(), **given})
     assert found.by.has_converged
@@ -74,24 +74,6 @@ def test_sparse_inputs_and_weights(stype, weight, wd, has_bias):
     whole = EXACT['units'][:ROWS // BATCH * BATCH]
     assert found.by.has_converged
     assert_optimal(whole @ found.weight.T + found.bias, whole, wd, has_bias)
-
-
-def test_float16_weights():
-    """MXNet's FullyConnected is not for them on CPUs, so they have a metric of 1 here."""
-    rows = STANDARD.astype('float16')
-    targets = (rows.astype('float64') @ np.arange(1, 6)).astype('float16')
-    weight = gluon.Parameter('w_weight', shape=(1, 5), dtype='float16', init='zeros')
-    weight.initialize()
-    loss = gluon.loss.L2Loss()
-    trainer = SVRGTrainer([weight], 'svrg_lbfgs', {'multi_precision': True}, objective=lambda x, y:
-                          loss(nd.sum(nd.broadcast_mul(x, weight.data()), axis=1), y))
-    data = [[nd.array(values[i:i + 29], dtype='float16') for values in (rows, targets)]
-            for i in range(0, ROWS, 29)]
-    for batches in trainer.epochs(data, 20):
-        for batch in batches:
-            trainer.backward(*batch)
-            trainer.step(29)
-    np.testing.assert_allclose(weight.data().asnumpy()[0], np.arange(1, 6), rtol=2e-3)
 
 
 @pytest.mark.exact_data
@@ -142,7 +124,7 @@ def test_padding_and_fixed_weights_are_left_out():
         module.init_params(mx.init.Normal(0.1))
         module.init_optimizer(optimizer='svrg_lbfgs')
         module.update_full_grads(Data(*batches))
-        blocks = module._optimizer.lr_scheduler.metric.blocks
+        blocks = module._svrg.training.learned().regime.metric.blocks
         if fixed == ['hidden_weight']:
             assert not blocks
             continue
@@ -157,45 +139,16 @@ def test_many_columns_have_the_diagonal(monkeypatch):
     targets = (rows / np.abs(rows).mean(axis=0)) @ RNG.normal(size=300)
     module = by_module(Problem('squares', rows, targets, batch=20), 60, None,
                        initializer=mx.init.Zero()).by
-    block, = module._optimizer.lr_scheduler.metric.blocks
+    block, = module._svrg.training.learned().regime.metric.blocks
     np.testing.assert_allclose(block.factor, 1 / np.float32(rows).std(axis=0), rtol=1e-5)
     assert module.objective < 1e-5 * (targets ** 2).mean() / 2
-
-
-@pytest.mark.parametrize('room', [1 << 24, 100])
-def test_a_network_too_large_for_pairs_has_no_metric(room, monkeypatch):
-    monkeypatch.setattr(secant_pairs, 'BYTES', room)
-    hidden = mx.sym.tanh(mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=4))
-    output = mx.sym.FullyConnected(hidden, num_hidden=1, name='fc')
-    module = SVRGModule(mx.sym.LogisticRegressionOutput(output, mx.sym.Variable('label')),
-                        label_names=('label',), update_freq=1)
-    module.fit(problem_of('turned').iterator(), eval_metric=[], optimizer='svrg_lbfgs', num_epoch=3,
-               initializer=mx.init.Xavier())
-    rule = module._optimizer.lr_scheduler
-    assert (len(rule.metric.blocks), bool(len(rule.regime.pairs))) == (room > 100, room > 100)
-    assert 0 < module.objective < 0.65
-
-
-@pytest.mark.parametrize('wd', [0, 0.1])
-def test_the_norm_does_not_depend_on_the_units(monkeypatch, wd):
-    """Each component is divided by the root of the mean square of its column, with the decay."""
-    monkeypatch.setattr(smooth.Smooth, 'most_jumps', 0)
-    for factor in 1, 1000:
-        rows = (STANDARD * factor).astype('float32')
-        problem = Problem('logistic', rows, LABELS, wd, batch=BATCH)
-        module = by_module(problem, 0, None, initializer=mx.init.Zero()).by
-        module.update_full_grads(problem.iterator())
-        error = (0.5 - LABELS) / ROWS
-        scaled = error @ (rows / np.sqrt((rows.astype('f8') ** 2).mean(axis=0) + wd))
-        np.testing.assert_allclose(module.gradient_norm, max(np.abs(scaled).max(),
-                                                             abs(error.sum())), rtol=1e-5)
 
 
 def test_a_second_fit_measures_other_data():
     module = by_module(problem_of('units'), 4, None, start=start()).by
     for _ in range(2):
         module.fit(problem_of('far').iterator(), eval_metric=[], num_epoch=60)
-    moments = module._optimizer.lr_scheduler.metric.blocks[0].moments
+    moments = module._svrg.training.learned().regime.metric.blocks[0].moments
     np.testing.assert_allclose(moments.mean, EXACT['far'].mean(axis=0), rtol=1e-6)
     weights = {name: value.asnumpy() for name, value in module.get_params()[0].items()}
     assert_optimal(EXACT['far'] @ weights['fc_weight'].T.astype('f8') + weights['fc_bias'],

@@ -13,17 +13,16 @@ from svrg_optimization.rate.moments import Moments
 class Quadratic:
     """A linear model w of rows and targets, with a weight decay, in batches of some rows."""
 
-    noise_sources, leaves_out_rows, rule = (), False, SimpleNamespace()
-    sets_rate, units = True, 1.
+    noise_sources, leaves_out_rows, moves, units = (), False, True, 1.
 
     def __init__(self, rows, targets, decay=0., batch=10, of_rows=1., tol=1e-6):
         self.rows, self.targets, self.decay, self.batch = rows, targets, decay, batch
         self.of_rows, self.tol = of_rows * np.ones(len(rows)), tol
         self.now = self.at = np.zeros(rows.shape[1])
-        self.weights, self.number, self.steps, self.passes = {'w': self.now[None]}, 0, 0, 0
+        self.weights, self.number, self.passes = {'w': self.now[None]}, 0, 0
         self.batches, self._drawn, self._is_active = -(-len(rows) // batch), slice(0, batch), False
         self.mean_gradient = SimpleNamespace(
-            multipliers={'w': 1.}, decays={'w': decay}, momentum=0.7, proximal={}, is_smooth=True)
+            multipliers={'w': 1.}, decays={'w': decay}, proximal={}, is_smooth=True)
 
     def agree(self, *numbers):
         return numbers if len(numbers) > 1 else numbers[0]
@@ -55,7 +54,10 @@ class Quadratic:
         return {Layer('w', None, 1): Moments(0 * self.now, spread)} if reads_inputs else {}
 
     def kept(self):
-        return SimpleNamespace(weights=self.at, steps=self.steps) if self._is_active else None
+        return SimpleNamespace(weights=self.at) if self._is_active else None
+
+    def has_other_rows(self, kept):
+        return False
 
     def go_back(self, kept):
         self.now = self.at = kept.weights
@@ -76,15 +78,3 @@ class Quadratic:
 
     def point_of_batch(self, metric, move=None, draws=None):
         return self.point(metric, rows=self._drawn, move=move)
-
-    # Training
-
-    def epoch(self, learned, steps=None):
-        """Step as SVRG does, along preconditioned gradients, on all batches or the first few."""
-        self.steps, full = 0, self.slope(self.at)
-        inverse = learned.regime.steps.diagonal(-1.)['w'].ravel()
-        for begin in range(0, len(self.rows), self.batch)[:steps]:
-            rows = slice(begin, begin + self.batch)
-            gradient = self.slope(self.now, rows) - self.slope(self.at, rows) + full
-            self.now = self.now - learned.rate * inverse * (gradient + self.decay * self.now)
-            self.steps += 1

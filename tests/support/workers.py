@@ -14,7 +14,6 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
-from unittest import mock
 
 import mxnet as mx
 
@@ -23,7 +22,6 @@ from problems import Problem, SparseProblem, rows_of_batch
 from sequences import Sequences
 from shards import error_of, problem_of, shard_of, weights_of
 from svrg_optimization import SVRGModule
-from svrg_optimization.rate import smooth
 
 
 def bound(problem, kvstore, train_data, devices=1, seed=None, params=None, **arguments):
@@ -225,9 +223,7 @@ def main(directory):
     for name, scenario, arguments in checks:
         print('checks', name, flush=True)
         kvstore._barrier()
-        jumps = arguments.pop('jumps', smooth.Smooth.most_jumps)
-        with mock.patch.object(smooth.Smooth, 'most_jumps', jumps):
-            results[name] = scenarios[scenario](kvstore, **arguments)
+        results[name] = scenarios[scenario](kvstore, **arguments)
     (directory / ('result-%d' % kvstore.rank)).write_bytes(pickle.dumps(results))
     if kind != 'horovod':
         kvstore._barrier()

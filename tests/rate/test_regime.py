@@ -1,11 +1,10 @@
-"""What a move between two snapshots teaches: gamma and pairs, with random numbers gamma alone."""
+"""What a move between two snapshots teaches: gamma and pairs."""
 
 import numpy as np
 import pytest
 
 from svrg_optimization.core.arrays import precision_of
 from svrg_optimization.rate.metric import Metric
-from svrg_optimization.rate.random import Random
 from svrg_optimization.rate.regime import Move, Regime
 
 HESSIAN = np.diag([1., 2., 5.])
@@ -67,14 +66,3 @@ def test_moves_of_any_size_are_learned(size):
     regime = Regime(METRIC, 'float32')
     regime.learn(move_of([0, size, 0]))
     assert regime.pairs.gamma == pytest.approx(0.5) and len(regime.pairs) == 1
-
-
-@pytest.mark.parametrize('has_noise, of_flat', [(True, 2.05), (False, 0.1)])
-def test_the_latest_move_has_gamma_where_there_are_no_pairs(has_noise, of_flat):
-    """With Dropout, where a batch may be flat by chance, curvatures fall by a half at most."""
-    regime, s = Random(METRIC, 'float32'), np.array([0.6, 0.8, 0])
-    regime.has_noise = has_noise
-    for curvature, expected in ((4., 4.), (0.1, of_flat), (8., 8.)):
-        regime.learn(move_of(s, curvature * s))
-        assert regime.pairs.gamma == pytest.approx(1 / expected) and not len(regime.pairs)
-    assert regime.rate(0.9, 10, 10) == pytest.approx(1 / 80)
