@@ -2,7 +2,7 @@
 
 The model is multinomial logistic regression with L2 on the digits that ship with
 scikit-learn, each image scaled to unit length. SVRG has a constant rate, and SGD a
-constant and a decaying one, each the best of a grid. The optimizer svrg_lbfgs finds its
+constant and a decaying one, each the best of a grid. The optimizer newton_cg finds its
 rate, and at snapshots it adds jumps of L-BFGS to the steps of SVRG. All methods get the
 same number of gradient passes over the data. In a pass each row is read once with its
 gradient. An epoch of SVRG takes two, and a snapshot and each jump take one more.
@@ -82,7 +82,7 @@ def train(problem, method, rate, args):
     else:
         module = mx.mod.Module(problem.symbol())
     epochs = args.passes // 2 if is_svrg else args.passes
-    optimizer, optimizer_params = 'svrg_lbfgs', {'wd': problem.l2}
+    optimizer, optimizer_params = 'newton_cg', {'wd': problem.l2}
     if rate is not None:
         optimizer, optimizer_params['learning_rate'] = 'sgd', rate
     if 'decaying' in method:

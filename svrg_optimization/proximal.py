@@ -301,8 +301,8 @@ class ProximalOperators:
         klass, name, arguments = class_name_and_arguments(optimizer, optimizer_params)
         momentum = arguments.get('momentum')
         # Without momentum nag steps as sgd does.
-        if name != 'svrg_lbfgs' and (momentum or klass not in (opt.SGD, opt.NAG)):
-            raise ValueError('optimizer must be svrg_lbfgs, or sgd without momentum, for proximal, '
+        if name != 'newton_cg' and (momentum or klass not in (opt.SGD, opt.NAG)):
+            raise ValueError('optimizer must be newton_cg, or sgd without momentum, for proximal, '
                              'not %s%s: a step of one rate' % (
                                  name, ' with momentum %g' % momentum if momentum else ''))
 

@@ -154,7 +154,7 @@ class SVRGBucketingModule(BucketingModule):
         try:
             reference.bucket_of = self._bucket_of
             self._default_bucket.update_full_grads(train_data)
-            self._params_dirty = True  # svrg_lbfgs may have moved
+            self._params_dirty = True  # newton_cg may have moved
         finally:
             reference.bucket_of = None
             if current is not None:

@@ -43,7 +43,7 @@ from .mxnet_repair.loader import mend_for_users
 from .proximal import ProximalOperator, ProximalOperators, weights_of
 from .rate import algorithm
 from .rate.objective import Objective
-from .rate.svrg_lbfgs import check_lbfgs, moves_weights, with_default_arguments
+from .rate.optimizer import check_newton_cg, moves_weights, with_default_arguments
 from .rate.training import Training
 from .svrg_optimizer import class_name_and_arguments
 
@@ -114,7 +114,7 @@ class SVRGModule(Module):
 
         One operator is applied to all weights, which are the parameters whose ``wd_mult`` is not
         0, by default those whose names end with ``_weight``. A dict gives the operator of each
-        parameter that it names. The optimizer must be svrg_lbfgs, or sgd without momentum.
+        parameter that it names. The optimizer must be newton_cg, or sgd without momentum.
     tol : float, optional
         `fit` ends at the first snapshot whose distance from the optimum, relative to the size of
         its weights, is at most `tol`. That is the `distance` of `result`. It may be set later as
@@ -226,7 +226,7 @@ class SVRGModule(Module):
         if module._optimizer.lr_scheduler is not None or servers_hold_states(
                 module) or moves_weights(module._optimizer):
             raise ValueError('learning_rate must not be set, to %r, with an lr_scheduler or '
-                             'svrg_lbfgs, or if servers update the weights, which do not see '
+                             'newton_cg, or if servers update the weights, which do not see '
                              'it' % rate)
         module._optimizer.set_learning_rate(rate)
 
@@ -248,7 +248,7 @@ class SVRGModule(Module):
         .. math:: (\tilde w - \mathrm{prox}_{\eta R}(\tilde w - \eta \nabla F(\tilde w)))
                   / \eta.
 
-        With svrg_lbfgs that rate is 1.
+        With newton_cg that rate is 1.
         """
         return Objective(self._svrg, TrainedModule(self._default_bucket)).norm
 
@@ -445,7 +445,7 @@ class SVRGModule(Module):
             settings of this module do not allow its optimizer.
         """
         assert shared_module.optimizer_initialized
-        check_lbfgs(shared_module._optimizer, {}, self.alpha, on_servers=False,
+        check_newton_cg(shared_module._optimizer, {}, self.alpha, on_servers=False,
                     batches=self.full_grad_batches)
         lent = getattr(shared_module, '_proximal', None)
         if lent is not self._proximal and any(each and each.by_name
@@ -455,7 +455,7 @@ class SVRGModule(Module):
         has_same_keys = (shared_module._update_on_kvstore
                          or shared_module._param_names == self._param_names)
         if not has_same_keys and moves_weights(shared_module._optimizer):
-            raise ValueError('shared_module must have the same parameters with svrg_lbfgs')
+            raise ValueError('shared_module must have the same parameters with newton_cg')
         if isinstance(shared_module, SVRGModule):
             self._keys = shared_module._keys
             self._counts_at_start = shared_module._counts_at_start
@@ -581,7 +581,7 @@ class SVRGModule(Module):
         ------
         RuntimeError
             If an error has stopped `backward` while it corrected the gradients, or the optimizer is
-            svrg_lbfgs, which makes no steps.
+            newton_cg, which makes no steps.
 
         Warns
         -----
@@ -618,7 +618,7 @@ class SVRGModule(Module):
     def fit(self, train_data: Any, *args: Any, **kwargs: Any) -> None:
         """Train the module for some epochs, with snapshots.
 
-        With svrg_lbfgs an epoch is one iteration of L-BFGS: the weights move along its way, by
+        With newton_cg an epoch is one iteration of L-BFGS: the weights move along its way, by
         passes over the data, and then callbacks and the validation see them. The objective falls
         from one epoch to the next. There are no steps and no training metric, and `update_freq`
         does not matter. `fit` ends after the epoch that finds convergence, or no lower objective.
@@ -679,7 +679,7 @@ class SVRGModule(Module):
             If `train_data` is not an iterator or does not yield batches.
         ValueError
             If `train_data` yields no row or a batch that the module cannot be bound for, the
-            symbol has no loss, or `full_grad_batches` is set with svrg_lbfgs.
+            symbol has no loss, or `full_grad_batches` is set with newton_cg.
         FloatingPointError
             If the full gradient is not finite, with ``nonfinite='raise'``.
 
@@ -700,7 +700,7 @@ class SVRGModule(Module):
             return
         a_pass = Pass(train_data, svrg.settings.batches_after(svrg.snapshot.num_taken))
         if a_pass.count is not None:
-            require(ALL_ROWS, {'svrg_lbfgs': trained.moves}, 'full_grad_batches', a_pass.count)
+            require(ALL_ROWS, {'newton_cg': trained.moves}, 'full_grad_batches', a_pass.count)
         of_fit, is_rewound = self._pass_of_fit
         if train_data is not of_fit:
             self._loop.begin_pass(train_data, svrg.snapshot.num_update)

@@ -10,7 +10,7 @@ def main():
     problem = OddDigits()
     figure, axes = axes_of_excess('Logistic regression, SVRG with update_freq=2', columns=2)
     for one, rate, color, title in ((axes[0], RATE, NEUTRAL, 'sgd, constant rate %g' % RATE),
-                                    (axes[1], None, SVRG, 'svrg_lbfgs')):
+                                    (axes[1], None, SVRG, 'newton_cg')):
         one.set_title(title, fontsize=10)
         for batch_size, style in zip(SIZES, ('-', *STYLES)):
             one.plot(*train(problem, rate, args.passes, 2, batch_size), color=color,

@@ -83,7 +83,7 @@ def train(problem, rate, passes, update_freq=None, batch_size=16, after_batch=No
     ----------
     problem : OddDigits
     rate : float or None
-        The learning rate of sgd, constant; None for svrg_lbfgs.
+        The learning rate of sgd, constant; None for newton_cg.
     passes : int
         Gradient passes over the data that the run may take.
     update_freq : int, optional
@@ -96,7 +96,7 @@ def train(problem, rate, passes, update_freq=None, batch_size=16, after_batch=No
     Returns
     -------
     list of int
-        Gradient passes at the start and after each epoch, with svrg_lbfgs before each pass.
+        Gradient passes at the start and after each epoch, with newton_cg before each pass.
     list of float
         The loss minus the optimum there.
     """
@@ -126,7 +126,7 @@ def train(problem, rate, passes, update_freq=None, batch_size=16, after_batch=No
     logging.getLogger().setLevel(logging.WARNING)
     params = {'learning_rate': rate} if rate else {}
     module.fit(train_data if rate else Watched(train_data, lambda: record(passes_of(module))),
-               eval_metric=[], optimizer='sgd' if rate else 'svrg_lbfgs',
+               eval_metric=[], optimizer='sgd' if rate else 'newton_cg',
                optimizer_params={**params, 'wd': L2}, initializer=mx.init.Zero(),
                num_epoch=passes if update_freq is None else passes // 2,
                batch_end_callback=call_after_batch, epoch_end_callback=after_epoch)
@@ -136,7 +136,7 @@ def train(problem, rate, passes, update_freq=None, batch_size=16, after_batch=No
 
 
 class Watched:
-    """Data that call a function before each pass: svrg_lbfgs moves weights between epochs, too."""
+    """Data that call a function before each pass: newton_cg moves weights between epochs, too."""
 
     def __init__(self, data, before_pass):
         self._data, self._before_pass = data, before_pass

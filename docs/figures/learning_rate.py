@@ -1,4 +1,4 @@
-"""svrg_lbfgs without a number beside constant rates: objective and gradient over passes.
+"""newton_cg without a number beside constant rates: objective and gradient over passes.
 
 The digits, and sparse rows as in benchmarks of classifiers: 123 columns of 0 and
 1, of which each row has one of each of 14 groups.
@@ -45,11 +45,11 @@ class Classes:
         return error.T @ self.features / len(error) + L2 * weight, error.mean(axis=0)
 
     def train(self, rate, passes):
-        """Train at a constant rate, or by svrg_lbfgs if it is None; return three curves.
+        """Train at a constant rate, or by newton_cg if it is None; return three curves.
 
         They are the passes, the objective minus the optimum, and the largest
         component of the gradient, at the start and after every two epochs, with
-        svrg_lbfgs before each pass.
+        newton_cg before each pass.
         """
         np.random.seed(0)
         train_data = mx.io.NDArrayIter(self.features, self.labels, BATCH_SIZE, shuffle=True)
@@ -71,7 +71,7 @@ class Classes:
         if rate:
             record()
         module.fit(train_data if rate else Watched(train_data, record), eval_metric=[],
-                   optimizer='nag' if rate else 'svrg_lbfgs', optimizer_params=params,
+                   optimizer='nag' if rate else 'newton_cg', optimizer_params=params,
                    num_epoch=2 * (passes // 5), epoch_end_callback=(
                        lambda epoch, *_: rate and epoch % 2 and record(of_epoch=2)))
         if not rate:
@@ -121,7 +121,7 @@ def main():
                        curves[best][0][-1])
         passes, *automatic = problem.train(None, args.passes)
         for axes, values in zip((above, below), automatic):
-            axes.semilogy(passes, values, color=SVRG, linewidth=2.5, label='svrg_lbfgs')
+            axes.semilogy(passes, values, color=SVRG, linewidth=2.5, label='newton_cg')
             axes.grid(True, which='major', alpha=0.3)
         above.set_title('%s, best constant rate %.2g' % (title, best), fontsize=10)
         above.set_ylim(1e-8, 10)

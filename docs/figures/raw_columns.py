@@ -1,4 +1,4 @@
-"""Logistic regression on columns of very different scales, by svrg_lbfgs and at one rate."""
+"""Logistic regression on columns of very different scales, by newton_cg and at one rate."""
 
 import logging
 
@@ -63,7 +63,7 @@ class Raw:
                                  BATCH_SIZE, shuffle=True, label_name='label')
         module.fit(Watched(data, record),
                    eval_metric=[], initializer=mx.init.Zero(), num_epoch=most // 2,
-                   optimizer='nag' if rate else 'svrg_lbfgs',
+                   optimizer='nag' if rate else 'newton_cg',
                    optimizer_params={'momentum': 0.9, **(
                        {'learning_rate': rate} if rate else {})})
         record()
@@ -77,8 +77,8 @@ def main():
     figure, (axes,) = axes_of_excess('Logistic regression, columns of scales from 0.001 to 1000')
     for rows, rate, color, style, label in (
             (problem.rows, RATE, SGD, '-', 'raw columns, the rate %g' % RATE),
-            (problem.rows, None, SVRG, '-', 'raw columns, svrg_lbfgs'),
-            (problem.standard, None, NEUTRAL, '--', 'scaled columns, svrg_lbfgs')):
+            (problem.rows, None, SVRG, '-', 'raw columns, newton_cg'),
+            (problem.standard, None, NEUTRAL, '--', 'scaled columns, newton_cg')):
         axes.plot(*problem.train(rows, rate, args.passes), color=color, linestyle=style,
                   linewidth=2, label=label)
     axes.legend()

@@ -60,7 +60,7 @@ def main():
         net.bias.wd_mult = 0
         batches = gluon.data.DataLoader(
             gluon.data.ArrayDataset(rows, labels.reshape(-1, 1)), BATCH_SIZE, shuffle=True)
-        trainer = SVRGTrainer(net.collect_params(), 'svrg_lbfgs', {'wd': wd},
+        trainer = SVRGTrainer(net.collect_params(), 'newton_cg', {'wd': wd},
             objective=lambda data, label: loss(net(data), label))
         watched = Watched(batches, lambda: points.append((
             passes_of(trainer), above(net.weight.data(), net.bias.data()))))
@@ -72,7 +72,7 @@ def main():
 
     figure, axes = pyplot.subplots(figsize=(7, 4))
     for points, style in (
-            (module(lambda symbol: SVRGModule(symbol, update_freq=2), 'svrg_lbfgs'),
+            (module(lambda symbol: SVRGModule(symbol, update_freq=2), 'newton_cg'),
              {'color': SVRG, 'linewidth': 2.5, 'label': 'SVRGModule'}),
             (block(), {'color': NEUTRAL, 'linestyle': '--', 'label': 'SVRGTrainer'})):
         axes.semilogy(*points, **style)

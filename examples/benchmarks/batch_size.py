@@ -40,7 +40,7 @@ def train(rows, labels, batch_size):
     symbol = mx.sym.LogisticRegressionOutput(score, mx.sym.Variable('softmax_label'))
     module = SVRGModule(symbol, tol=1e-5)
     module.fit(mx.io.NDArrayIter(rows, labels, batch_size, shuffle=True), eval_metric=[],
-               num_epoch=100, initializer=mx.init.Zero(), optimizer='svrg_lbfgs',
+               num_epoch=100, initializer=mx.init.Zero(), optimizer='newton_cg',
                optimizer_params={'wd': L2})
     assert module.has_converged, module.result
     weights, _ = module.get_params()
@@ -68,7 +68,7 @@ def main():
     def run(name, function, *given):
         found[name] = function(*given)
 
-    methods = {('SVRG, svrg_lbfgs', size): (train, rows, labels, size) for size in args.batches}
+    methods = {('SVRG, newton_cg', size): (train, rows, labels, size) for size in args.batches}
     methods['scikit-learn newton-cholesky', ''] = solve, exact, labels
     seconds = common.seconds_of_rounds(
         {name: lambda name=name, call=call: run(name, *call) for name, call in methods.items()},

@@ -188,7 +188,7 @@ class Training:
         if fit.pop('gluon', False):
             return self.run_gluon(momentum, fit.pop('epochs', EPOCHS), fit.pop('tol', TOL))
         num_epoch = fit.pop('epochs', EPOCHS)
-        optimizer = 'svrg_lbfgs'
+        optimizer = 'newton_cg'
         params = {'wd': self.wd, 'momentum': 0 if self.proximal else momentum}
         if self.dtype == 'float16':
             params['multi_precision'] = True
@@ -247,7 +247,7 @@ class Training:
         loss = {'squares': gluon.loss.L2Loss(), 'softmax': gluon.loss.SoftmaxCrossEntropyLoss(),
                 'logistic': gluon.loss.SigmoidBCELoss(), 'huber': gluon.loss.HuberLoss(),
                 'poisson': gluon.loss.PoissonNLLLoss()}[self.loss]
-        trainer = SVRGTrainer(net.collect_params(), 'svrg_lbfgs',
+        trainer = SVRGTrainer(net.collect_params(), 'newton_cg',
                               {'momentum': momentum, 'wd': self.wd}, tol=tol,
                               objective=lambda data, label: loss(net(data), label))
         train_data = gluon.data.DataLoader(gluon.data.ArrayDataset(
@@ -292,7 +292,7 @@ class Buckets:
         module, epochs = SVRGBucketingModule(self.sym_gen, data.default_bucket_key, update_freq=2,
                                              tol=1e-3), []
         module.fit(data, eval_metric=[], num_epoch=EPOCHS, initializer=mx.init.Zero(),
-                   optimizer='svrg_lbfgs', optimizer_params={'momentum': momentum},
+                   optimizer='newton_cg', optimizer_params={'momentum': momentum},
                    epoch_end_callback=lambda epoch, *_: epochs.append(epoch))
         weights = {name: value.asnumpy().astype(float)
                    for name, value in module.get_params()[0].items()}

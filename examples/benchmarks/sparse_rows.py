@@ -193,7 +193,7 @@ def times_of_svrg(kind, features, labels, batch_size, objective, limit):
 
     with contextlib.suppress(StopTraining):
         module.fit(train_data, eval_metric=[], num_epoch=10000, initializer=mx.init.Zero(),
-                   optimizer='svrg_lbfgs', optimizer_params=params, epoch_end_callback=look)
+                   optimizer='newton_cg', optimizer_params=params, epoch_end_callback=look)
     return reached, lowest
 
 
@@ -274,7 +274,7 @@ def main():
             rows.append(('SVRG, %s, %s, batches of %d' % (kind, KINDS[kind][1], batch_size),
                          *shown(functools.partial(times_of_svrg, kind, features, labels,
                                                   batch_size, objective, args.limit), args.rounds)))
-    common.write(args.output, 'sparse_rows', '%s Rates by `svrg_lbfgs`. %s, and the '
+    common.write(args.output, 'sparse_rows', '%s Rates by `newton_cg`. %s, and the '
                  'range of the last column of seconds.' % (setting, rounds),
                  ('method', *('s to %.0e above the optimum' % goal for goal in GOALS), 'lowest',
                   'highest'), rows, new=False)

@@ -34,7 +34,7 @@ def train(rows, labels, tol):
     layer = mx.sym.SoftmaxOutput if classes > 2 else mx.sym.LogisticRegressionOutput
     module = SVRGModule(layer(scores, mx.sym.Variable('softmax_label')), update_freq=2, tol=tol)
     module.fit(mx.io.NDArrayIter(rows, labels, 32, shuffle=True), eval_metric=[], num_epoch=100,
-               optimizer='svrg_lbfgs', optimizer_params={'wd': 1 / len(rows)})
+               optimizer='newton_cg', optimizer_params={'wd': 1 / len(rows)})
     passes = '%d' % module.result.passes + ('' if module.has_converged else ', not called so')
     return *(module.get_params()[0][name].asnumpy().astype(float)
              for name in ('fc_weight', 'fc_bias')), passes

@@ -26,7 +26,7 @@ device. This is the loop of a front end whose gradients are sums over rows::
         run.end_epoch()
     run.finish(epochs - 1)
 
-Where `trained.moves`, as with 'svrg_lbfgs', an epoch has no batches.
+Where `trained.moves`, as with 'newton_cg', an epoch has no batches.
 tests/core/test_front_end.py has the smallest front end.
 """
 
@@ -185,7 +185,7 @@ class TrainedModel:
     model : object
         The argument.
     moves : bool
-        Whether the optimizer is 'svrg_lbfgs', which makes no steps.
+        Whether the optimizer is 'newton_cg', which makes no steps.
     """
 
     moves = False

@@ -132,7 +132,7 @@ class MeanGradient:
 
         .. math:: (w - \mathrm{prox}_{\eta R}(w - \eta G)) / \eta,
 
-        at the current learning rate, which is 1 with 'svrg_lbfgs'. Arguments are those of
+        at the current learning rate, which is 1 with 'newton_cg'. Arguments are those of
         `gradient`.
         """
         largest = [np.abs(gradient.asnumpy().astype('float64')).max()

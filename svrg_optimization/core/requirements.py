@@ -7,17 +7,17 @@ COMPRESSED = 'it would compress the full gradient too'  # a KVStore with compres
 
 
 def require(need, features, argument, given):
-    """Raise a ValueError if 'tol' or 'svrg_lbfgs' needs what the value of an argument rules out.
+    """Raise a ValueError if 'tol' or 'newton_cg' needs what the value of an argument rules out.
 
     Parameters
     ----------
     need : str
         ALL_ROWS or SNAPSHOTS.
     features : dict of str to object
-        Settings, and the optimizer 'svrg_lbfgs', by name; None or False if one is not used.
+        Settings, and the optimizer 'newton_cg', by name; None or False if one is not used.
     argument, given : str, object
         Name of the argument and its value.
     """
-    for name in ('tol', 'svrg_lbfgs'):
+    for name in ('tol', 'newton_cg'):
         if features.get(name):
             raise ValueError('%s %s, and not %r' % (argument, _WORDINGS[need] % name, given))

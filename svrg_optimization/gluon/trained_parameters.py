@@ -3,7 +3,7 @@
 from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
-from ..rate.svrg_lbfgs import moves_weights
+from ..rate.optimizer import moves_weights
 from .numpy_arrays import as_nd
 
 
@@ -12,7 +12,7 @@ class TrainedParameters(TrainedModel):
 
     @property
     def moves(self):
-        """Whether the optimizer is 'svrg_lbfgs', which makes no steps."""
+        """Whether the optimizer is 'newton_cg', which makes no steps."""
         return moves_weights(self.model._optimizer)
 
     def mean_gradient(self):

@@ -23,7 +23,7 @@ from ..mxnet_repair.loader import mend_for_users
 from ..proximal import ProximalOperator, ProximalOperators
 from ..rate import algorithm
 from ..rate.objective import Objective
-from ..rate.svrg_lbfgs import check_lbfgs, with_default_arguments
+from ..rate.optimizer import check_newton_cg, with_default_arguments
 from ..rate.training import Training
 from ..svrg_optimizer import _SVRGOptimizer, agreed, check_learning_rate
 from .batches import GluonPass, arrays_of, by_value, with_states
@@ -69,7 +69,7 @@ class SVRGTrainer(gluon.Trainer):
         not among them, such as BatchNorm's, would see each batch twice.
     optimizer, optimizer_params, kvstore, compression_params, update_on_kvstore
         As in Trainer, but without compression. A distributed `kvstore` must be synchronous or
-        'horovod'. With such a `kvstore`, `svrg_lbfgs` or `proximal`, the KVStore does not
+        'horovod'. With such a `kvstore`, `newton_cg` or `proximal`, the KVStore does not
         update the weights.
     objective : callable
         Takes the arguments of `backward`, on one device, and returns the loss, or a
@@ -103,7 +103,7 @@ class SVRGTrainer(gluon.Trainer):
         'warn' nor 'raise', `tol` is not above 0,
         `tol` is given with ``alpha=0``, a weight is row_sparse,
         `kvstore` is ``dist_async`` or gets compressed gradients, `update_on_kvstore` is
-        set with a distributed `kvstore`, `svrg_lbfgs` or `proximal`, or these do not
+        set with a distributed `kvstore`, `newton_cg` or `proximal`, or these do not
         allow the optimizer. Also if `proximal` names a parameter that is not trained, or
         there is no weight for it.
 
@@ -146,7 +146,7 @@ class SVRGTrainer(gluon.Trainer):
                              'distributed kvstore, whose workers update, and not True')
         rows = Rows(batch_axis, settings.loss_is_mean)
         optimizer_params = with_default_arguments(optimizer, optimizer_params)
-        check_lbfgs(optimizer, optimizer_params, settings.alpha, bool(update_on_kvstore))
+        check_newton_cg(optimizer, optimizer_params, settings.alpha, bool(update_on_kvstore))
         if isinstance(kvstore, str) and is_distributed(kvstore):
             kvstore = open_distributed(kvstore)
         super().__init__(params, optimizer, optimizer_params, kvstore, None, update_on_kvstore)
@@ -239,7 +239,7 @@ class SVRGTrainer(gluon.Trainer):
             If `batches` is not an int, `states` or a batch is not a tuple or a list,
             or `objective` returns no loss.
         ValueError
-            If `batches` is below 1 or given with `svrg_lbfgs` or a `tol`; if there is no
+            If `batches` is below 1 or given with `newton_cg` or a `tol`; if there is no
             batch; if `states` or a batch do not fit `batch_axis` and the devices; if no
             parameter is trained; if the network is hybridized with static_shape=True; if workers
             have different numbers of batches, settings or numbers of epochs; or if the KVStore
@@ -257,7 +257,7 @@ class SVRGTrainer(gluon.Trainer):
         trained = self._trained
         if batches is not None:
             batches = checked_count('batches', batches, 'None or an int of 1 or more')
-            features = {'svrg_lbfgs': trained.moves, 'tol': self._svrg.settings.tol}
+            features = {'newton_cg': trained.moves, 'tol': self._svrg.settings.tol}
             require(ALL_ROWS, features, 'batches', batches)
         if self._svrg.settings.is_plain:
             return
@@ -287,7 +287,7 @@ class SVRGTrainer(gluon.Trainer):
         snapshot after `num_epoch` epochs, which decides whether training has converged. Snapshots
         are logged as ``SVRGModule.fit`` logs them.
 
-        With svrg_lbfgs an epoch is one iteration, as in ``SVRGModule.fit``, which has been made
+        With newton_cg an epoch is one iteration, as in ``SVRGModule.fit``, which has been made
         when its batches, of which there are none, are yielded.
 
         Parameters
@@ -487,7 +487,7 @@ class SVRGTrainer(gluon.Trainer):
             If the batch has not used a parameter that is trained, without `ignore_stale_grad`.
         RuntimeError
             If there is a snapshot, and `backward` was not called or not finished before, or
-            another backward pass has overwritten its gradients. Also with svrg_lbfgs, which makes
+            another backward pass has overwritten its gradients. Also with newton_cg, which makes
             no steps.
 
         Warns

@@ -18,7 +18,7 @@ from ..mxnet_repair.kvstore import (
     prepare_exit,
     set_updater,
 )
-from ..rate.svrg_lbfgs import SVRG_LBFGS, check_lbfgs
+from ..rate.optimizer import Newton_CG, check_newton_cg
 from ..svrg_optimizer import (
     _SVRGOptimizer,
     check_learning_rate,
@@ -109,18 +109,18 @@ def _prepare_servers(kvstore, keys, param_names, may_update, optimizer):
 
 
 def _must_update_on_workers(module, kvstore, optimizer, optimizer_params):
-    """Tell whether workers must update the weights, for proximal operators or svrg_lbfgs.
+    """Tell whether workers must update the weights, for proximal operators or newton_cg.
 
     The user may have decided otherwise in the environment.
     """
     klass, _, _ = class_name_and_arguments(optimizer, optimizer_params)
-    moves = klass is SVRG_LBFGS
+    moves = klass is Newton_CG
     if (not moves and not module._proximal.by_name or not kinds.has_servers(kvstore)
             or not kinds.is_synchronous(kvstore) or 'MXNET_UPDATE_ON_KVSTORE' in os.environ
             or any(executor_group.sparse_parameters(module))):
         return False
     module.logger.info('The workers update the weights, not the servers of %r: %s needs it',
-                       kinds.kind_of(kvstore), 'svrg_lbfgs' if moves else 'proximal')
+                       kinds.kind_of(kvstore), 'newton_cg' if moves else 'proximal')
     return True
 
 
@@ -141,7 +141,7 @@ def _checked(module, kvstore, updates, optimizer, optimizer_params):
     if updates and getattr(kvstore, '_updater', None) is not None:
         _refuse_optimizer()
     kinds.check_waits(kvstore, settings.tol)
-    check_lbfgs(optimizer, optimizer_params, settings.alpha, on_servers,
+    check_newton_cg(optimizer, optimizer_params, settings.alpha, on_servers,
                 settings.full_grad_batches)
     module._proximal.check_optimizer(optimizer, optimizer_params, on_servers)
     return kvstore

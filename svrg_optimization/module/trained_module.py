@@ -4,7 +4,7 @@ from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
 from ..kvstore.kinds import is_synchronous
-from ..rate.svrg_lbfgs import moves_weights
+from ..rate.optimizer import moves_weights
 from . import executor_group
 from .optimizer_states import reset_states
 from .workers import kvstore_of_weights
@@ -15,7 +15,7 @@ class TrainedModule(TrainedModel):
 
     @property
     def moves(self):
-        """Whether the optimizer is 'svrg_lbfgs', which makes no steps."""
+        """Whether the optimizer is 'newton_cg', which makes no steps."""
         return self.model.optimizer_initialized and moves_weights(self.model._optimizer)
 
     def mean_gradient(self):

@@ -11,7 +11,7 @@ from .objective import Objective
 def take(svrg, trained, a_pass, workers):
     """Take a snapshot, learn from it, and judge whether training has converged.
 
-    With 'svrg_lbfgs' make an iteration of L-BFGS. Without that and a `tol` the snapshot is only
+    With 'newton_cg' make an iteration of L-BFGS. Without that and a `tol` the snapshot is only
     taken.
 
     Parameters

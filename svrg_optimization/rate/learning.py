@@ -13,7 +13,7 @@ from .metric import Metric, blocks_of
 from .regime import Move, Regime
 from .secant_pairs import room_for
 
-_NOT_WHOLE = ('svrg_lbfgs is for models all of whose updated parameters multiply inputs, without '
+_NOT_WHOLE = ('newton_cg is for models all of whose updated parameters multiply inputs, without '
               "random layers, and not for this one%s: choose 'sgd' with a learning_rate")
 
 
@@ -78,7 +78,7 @@ def shapes_and_multipliers(objective):
     multipliers = objective.mean_gradient.multipliers
     negative = {name: value for name, value in multipliers.items() if value < 0}
     if negative and objective.moves:
-        raise ValueError('lr_mult must be 0 or more with svrg_lbfgs, and not %s' % negative)
+        raise ValueError('lr_mult must be 0 or more with newton_cg, and not %s' % negative)
     shapes = {name: weight.shape for name, weight in objective.weights.items()}
     return shapes, {name: abs(multipliers[name]) for name in shapes}
 

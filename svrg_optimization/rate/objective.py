@@ -72,7 +72,7 @@ class Objective:
     tol : float or None
         The setting.
     moves : bool
-        Whether the optimizer is 'svrg_lbfgs', so that moves between snapshots replace steps.
+        Whether the optimizer is 'newton_cg', so that moves between snapshots replace steps.
     is_active : bool
         Whether there is a snapshot.
     number, batches : int

@@ -58,7 +58,7 @@ class Run:
 
     @property
     def moves(self):
-        """Whether an epoch is an iteration of 'svrg_lbfgs', without steps."""
+        """Whether an epoch is an iteration of 'newton_cg', without steps."""
         return self._trained.moves
 
     def is_due(self, is_scheduled):
@@ -71,7 +71,7 @@ class Run:
     def begin_epoch(self, epoch, is_scheduled):
         """Take a snapshot if one is due; tell whether there is such an epoch.
 
-        The last one of 'svrg_lbfgs' is that which finds its end.
+        The last one of 'newton_cg' is that which finds its end.
         """
         if self.has_ended:
             return False
@@ -87,7 +87,7 @@ class Run:
         """Let a last snapshot decide whether training has converged; say why it has ended.
 
         Without a `tol` there is nothing to decide, so that no snapshot is taken, nor where
-        'svrg_lbfgs' has made no steps since the latest one.
+        'newton_cg' has made no steps since the latest one.
         """
         svrg, snapshot = self._svrg, self._svrg.snapshot
         if self.is_plain:

@@ -164,7 +164,7 @@ def other_types(content):
 
 
 @pytest.mark.parametrize('optimizer, settings', [
-    ('sgd', {'learning_rate': 0.1, 'momentum': 0.9}), ('svrg_lbfgs', {})])
+    ('sgd', {'learning_rate': 0.1, 'momentum': 0.9}), ('newton_cg', {})])
 def test_values_of_other_types_are_refused_before_anything_has_changed(
         tmp_path, optimizer, settings):
     problem = Blocks('softmax')
@@ -188,7 +188,7 @@ def test_values_of_other_types_are_refused_before_anything_has_changed(
     assert refused > 60
 
 
-@pytest.mark.parametrize('optimizer', ['sgd', 'svrg_lbfgs'])
+@pytest.mark.parametrize('optimizer', ['sgd', 'newton_cg'])
 def test_parts_of_a_checkpoint_of_other_types_are_refused_with_its_name(tmp_path, optimizer):
     """The parts of a Module are checked by those that go on with them."""
     given = {'eval_metric': [], 'optimizer': optimizer}

@@ -201,7 +201,7 @@ def table_of(tmp_path, name, *arguments):
                  marks=pytest.mark.skipif(not importlib.util.find_spec('torch'), reason='needs '
                                           'torch, of which no other test makes use')),
     ('batch_size', ['--rows', 3000, '--batches', 50, 300, '--rounds', 1],
-     ['SVRG, svrg_lbfgs'] * 2 + ['scikit-learn newton-cholesky']),
+     ['SVRG, newton_cg'] * 2 + ['scikit-learn newton-cholesky']),
     ('sparse_rows', ['--columns', 1000, 2000, '--rounds', 1, '--batches', 3],
      ['1,000', '2,000', 'batches of', '---', '100', '400'])])
 def test_benchmarks_write_a_table(tmp_path, name, arguments, first_cells):

@@ -69,8 +69,8 @@ STATES = 'states must be a tuple or list, on'
     (None, {}, takes([()]), TypeError, r'train_data must yield tuples or lists .*, not \(\)'),
     (None, {}, takes(iter, batches=0), ValueError, 'batches must be'),
     (None, {'tol': 1e-3}, takes(iter, batches=3), ValueError, '^batches must be None with tol'),
-    (None, {'optimizer': 'svrg_lbfgs', 'settings': {}}, takes(iter, batches=3), ValueError,
-     '^batches must be None with svrg_lbfgs'),
+    (None, {'optimizer': 'newton_cg', 'settings': {}}, takes(iter, batches=3), ValueError,
+     '^batches must be None with newton_cg'),
     (None, {}, lambda trainer, data: trainer.epochs(iter(data), 1), TypeError, 'more than once'),
     *[(None, {}, lambda trainer, _, numbers=numbers: trainer.epochs(None, *numbers), error,
        'num_epoch|update_freq') for numbers, error in (
@@ -202,7 +202,7 @@ def test_trainers_of_several_threads_do_not_see_each_others_blocks(hybridized):
 
     def train_one(_=None):
         net = problem.net(hybridized=hybridized)
-        train_epochs(problem.trainer(net, optimizer='svrg_lbfgs', settings={}),
+        train_epochs(problem.trainer(net, optimizer='newton_cg', settings={}),
                      list(problem.loader())[:2], 2, 1)
         return {name: value.tobytes() for name, value in weights_of(net).items()}
 

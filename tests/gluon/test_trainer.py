@@ -338,7 +338,7 @@ def test_arrays_that_are_used_again_are_copied():
     problem, factors, nets = Blocks('softmax'), [], []
     for data in (problem.loader(), ReusesArrays(problem)):
         nets.append(problem.net())
-        trainer = problem.trainer(nets[-1], optimizer='svrg_lbfgs', settings={})
+        trainer = problem.trainer(nets[-1], optimizer='newton_cg', settings={})
         np.random.seed(0)
         train_epochs(trainer, data, 2, 1)
         factors.append(trainer._svrg.training.learned().regime.pairs.gamma)

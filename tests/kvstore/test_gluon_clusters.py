@@ -1,10 +1,10 @@
 """SVRGTrainer in real clusters, against float64."""
 
 import pytest
+from newton_cg import SvrgLbfgs
 
 from cluster import PROBLEM, run_workers
 from problems import Problem
-from svrg_lbfgs import SvrgLbfgs
 from unions import assert_blocks, assert_rule
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -23,7 +23,7 @@ def test_training_on_shards_is_svrg_on_all_rows(tmp_path, servers, sizes, given)
 def test_workers_share_the_rate_and_the_directions(tmp_path):
     sizes = [24, 24]
     results = run_workers('fit_gluon', tmp_path, problem={'kind': 'softmax'}, sizes=sizes,
-                          settings={'wd': 0.05}, optimizer='svrg_lbfgs', jumps=1)
+                          settings={'wd': 0.05}, optimizer='newton_cg', jumps=1)
     twin = SvrgLbfgs(Problem('softmax', rows=48), wd=0.05, batch_size=16, jumps=1)
     assert_rule(results, twin, sizes, 4, 2)
     assert not any(result['warnings'] for result in results)

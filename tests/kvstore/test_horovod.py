@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from newton_cg import SvrgLbfgs
 
 from blocks import BIAS
 from blocks import SETTINGS as OF_BLOCKS
@@ -12,7 +13,6 @@ from cluster import PROBLEM, horovodrun, needs_horovod, run_checks, started
 from mpi import AS_ROOT, MPIRUN
 from problems import Problem, assert_close
 from processes import printed_by
-from svrg_lbfgs import SvrgLbfgs
 from unions import (
     assert_alike,
     assert_blocks,
@@ -29,7 +29,7 @@ BLOCKS = {**PROBLEM, 'features': 4, 'rows': sum(SIZES)}
 MODULES = {'module': {}, 'two devices': {'devices': 2}, 'alpha': {'alpha': 0.4},
            'without snapshots': {'alpha': 0}}
 TRAINERS = {'gluon': {}, 'gluon, on two devices': {'devices': 2}}
-RULE = {'problem': {'kind': 'softmax'}, 'sizes': SIZES, 'optimizer': 'svrg_lbfgs',
+RULE = {'problem': {'kind': 'softmax'}, 'sizes': SIZES, 'optimizer': 'newton_cg',
         'params': {'wd': 0.05}, 'jumps': 1}
 UNLIKE = {
     'update_freq': ({'unlike': {'update_freq': [1, 2]}}, [1, 2]),
@@ -131,7 +131,7 @@ def test_what_cannot_be_trained_is_refused(of_two):
         'wrapped': 'optimizer must not be a DistributedOptimizer',
         'wrapped in Gluon': 'optimizer must not be a DistributedOptimizer',
         'compression': 'compression_params must be None',
-        'adam by the rule': 'lr_scheduler must not be that of svrg_lbfgs with adam',
+        'adam by the rule': 'lr_scheduler must not be that of newton_cg with adam',
         'borrowed': 'shared_module must be an SVRGModule if .* of Horovod',
         'sparse gradients in Gluon': 'params must have dense gradients'}
     for told in of_two['refusals']:

@@ -74,7 +74,7 @@ def test_weights_that_are_set_in_another_bucket_are_told_to_the_training_of_all(
     problem, told = Sequences(), []
     module = problem.bound(4, sgd={})
     module.switch_bucket(3, [('data', (10, 3))], [('label', (10,))])
-    monkeypatch.setattr(Training, 'forget', lambda training: told.append(training))
+    monkeypatch.setattr(Training, 'forget', told.append)
     module.set_params(*module.get_params())
     assert told == [module._svrg.training]
 

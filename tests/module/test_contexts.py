@@ -122,7 +122,7 @@ FEATURES = [
     fit(of('softmax', 170), {'nonfinite': 'raise'}),
     fit(SparseProblem, {}, {'learning_rate': 0.05}, 2, kvstore=object_of(),
         sparse_row_id_fn=rows_of_batch),
-    fit(optimizer='svrg_lbfgs', sgd={}, epochs=5),
+    fit(optimizer='newton_cg', sgd={}, epochs=5),
     *(fit(settings={'proximal': {'fc_weight': operator}}, sgd={'learning_rate': 0.05},
           update_on_kvstore=update) for update in '01' for operator in (
         L1(0.1), GroupLasso(0.1, axis=0), Box(-1, 1))),

@@ -1,4 +1,4 @@
-"""The inputs of a symbol's layers, whose moments make the metric of 'svrg_lbfgs'."""
+"""The inputs of a symbol's layers, whose moments make the metric of 'newton_cg'."""
 
 import mxnet as mx
 import numpy as np
@@ -27,7 +27,7 @@ def blocks_of(scores, batch=7, context=mx.cpu(), data_names=('a', 'b'), of_a=OF_
                         context=context)
     module.bind(train_data.provide_data, train_data.provide_label)
     module.init_params()
-    module.init_optimizer(optimizer='svrg_lbfgs')
+    module.init_optimizer(optimizer='newton_cg')
     module.update_full_grads(train_data)
     return module._svrg.training.learned().regime.metric.blocks
 

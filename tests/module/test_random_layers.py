@@ -10,7 +10,7 @@ from mxnet import gluon
 import blocks
 import oracle
 import stepping
-from blocks import Blocks, train
+from blocks import Blocks
 from problems import TWO_DEVICES, Problem
 from sequences import Sequences
 from svrg_optimization import SVRGModule

@@ -42,7 +42,7 @@ given = {'wd': np.float32(0.01)}
 if rule != 'rate':
     given['learning_rate'] = np.float64(0.05)
 module.fit(data, begin_epoch=begin, num_epoch=end,
-           optimizer='svrg_lbfgs' if rule == 'rate' else rule,
+           optimizer='newton_cg' if rule == 'rate' else rule,
            optimizer_params=given, eval_metric='mse' if rule == 'rate' else 'acc',
            arg_params=problem.arg_params() if not begin else None,
            epoch_end_callback=None if begin else mx.callback.module_checkpoint(

@@ -123,10 +123,10 @@ def noise(data):
 
 
 OF_LBFGS = [
-    ({'learning_rate': 0.1}, 'learning_rate must not be given with svrg_lbfgs'),
-    ({'clip_gradient': 1.}, 'clip_gradient must not be given with svrg_lbfgs'),
-    ({'momentum': 0.5}, 'momentum must not be given with svrg_lbfgs'),
-    ({'lr_scheduler': len}, 'lr_scheduler must not be given with svrg_lbfgs')]
+    ({'learning_rate': 0.1}, 'learning_rate must not be given with newton_cg'),
+    ({'clip_gradient': 1.}, 'clip_gradient must not be given with newton_cg'),
+    ({'momentum': 0.5}, 'momentum must not be given with newton_cg'),
+    ({'lr_scheduler': len}, 'lr_scheduler must not be given with newton_cg')]
 
 
 class NoValue:
@@ -168,7 +168,7 @@ OF_TRAINER = [
     ({'params': [table('table', 'row_sparse')]}, ValueError, 'params must be dense, and table'),
     ({'params': [table('table'), table('table')]}, ValueError, 'params must have different names'),
     ({'objective': None}, TypeError, 'objective must be a function'),
-    ({'alpha': 0, 'optimizer': 'svrg_lbfgs'}, ValueError, '^alpha must not be 0 with svrg_lbfgs'),
+    ({'alpha': 0, 'optimizer': 'newton_cg'}, ValueError, '^alpha must not be 0 with newton_cg'),
     ({'batch_axis': [0, '1']}, TypeError, "batch_axis must be an int of 0 or more, not '1'"),
     ({'batch_axis': -1}, ValueError, 'batch_axis must be an int of 0 or more, not -1'),
     ({'kvstore': 'dist_async'}, ValueError, "kvstore must be 'dist_sync' or of one process"),
@@ -179,12 +179,12 @@ OF_TRAINER = [
     ({'proximal': L1(1), 'update_on_kvstore': True}, ValueError,
      'update_on_kvstore must be None or False with proximal'),
     ({'proximal': L1(1), 'optimizer': 'adam'}, ValueError,
-     'optimizer must be svrg_lbfgs, or sgd without .*adam'),
+     'optimizer must be newton_cg, or sgd without .*adam'),
     ({'proximal': L1(1), 'optimizer_params': {'momentum': 0.9}}, ValueError,
-     'optimizer must be svrg_lbfgs, or sgd without .*momentum 0.9'),
-    *(({'optimizer': 'svrg_lbfgs', 'optimizer_params': given}, ValueError, message)
+     'optimizer must be newton_cg, or sgd without .*momentum 0.9'),
+    *(({'optimizer': 'newton_cg', 'optimizer_params': given}, ValueError, message)
       for given, message in OF_LBFGS),
-    ({'optimizer': 'svrg_lbfgs', 'update_on_kvstore': True}, ValueError,
+    ({'optimizer': 'newton_cg', 'update_on_kvstore': True}, ValueError,
      'kvstore must leave the updates to the workers')]
 
 
@@ -205,9 +205,9 @@ ROWS = {
         '^full_grad_batches must be a callable that returns an int of 1 or more .*, not 0'),
     'batches of a function, float': (fit_new(full_grad_batches=lambda _: 2.0), TypeError,
                                      'after 0 .* not 2.0'),
-    'batches with lbfgs': (fit_new('svrg_lbfgs', full_grad_batches=3), ValueError,
-                           '^full_grad_batches must be None with svrg_lbfgs'),
-    'alpha of 0 with lbfgs': (fit_new('svrg_lbfgs', alpha=0), ValueError, '^alpha must not be 0'),
+    'batches with lbfgs': (fit_new('newton_cg', full_grad_batches=3), ValueError,
+                           '^full_grad_batches must be None with newton_cg'),
+    'alpha of 0 with lbfgs': (fit_new('newton_cg', alpha=0), ValueError, '^alpha must not be 0'),
     # Attributes
     'set batches': (attribute('full_grad_batches', 0), ValueError, '^full_grad_batches must'),
     'set tol': (attribute('tol', '1e-3'), TypeError, "not '1e-3'"),
@@ -270,7 +270,7 @@ ROWS = {
     'force_init params': (lambda module, _: module.init_optimizer(
         optimizer_params={'tol': 1}, force_init=True), TypeError,
         "unexpected keyword argument 'tol'"),
-    **{'lbfgs %s' % given: (optimizer(optimizer='svrg_lbfgs', optimizer_params=given), ValueError,
+    **{'lbfgs %s' % given: (optimizer(optimizer='newton_cg', optimizer_params=given), ValueError,
                             message) for given, message in OF_LBFGS},
     **{'decay %s %s' % given: (lambda *_, given=given: LinearDecay(*given), error, message)
        for given, error, message in (
@@ -342,9 +342,9 @@ def test_bad_input_is_refused(trained, call, error, message):
 
 
 @pytest.mark.parametrize('problem', [Problem(), Lengths()])
-def test_svrg_lbfgs_refuses_samples_that_are_set_later(problem):
-    module = problem.fit(problem.module(), 1, optimizer='svrg_lbfgs')
+def test_newton_cg_refuses_samples_that_are_set_later(problem):
+    module = problem.fit(problem.module(), 1, optimizer='newton_cg')
     module.full_grad_batches = 3
     for call in (module.update_full_grads, lambda data: module.fit(data, num_epoch=1)):
-        with pytest.raises(ValueError, match='^full_grad_batches must be None with svrg_lbfgs'):
+        with pytest.raises(ValueError, match='^full_grad_batches must be None with newton_cg'):
             call(problem.iterator())

@@ -29,7 +29,7 @@ def test_other_optimizers_are_refused(optimizer, params, named):
     module.init_optimizer(optimizer_params={'momentum': 0})
 
 
-@pytest.mark.parametrize('optimizer', ['sgd', 'svrg_lbfgs'])
+@pytest.mark.parametrize('optimizer', ['sgd', 'newton_cg'])
 def test_an_axis_that_a_parameter_lacks_is_mxnets_error(optimizer):
     module = Problem().module(proximal={'fc_bias': GroupLasso(0.1, axis=1)})
     with pytest.raises(mx.MXNetError):

@@ -48,13 +48,13 @@ def residual(loss, rows, targets, wd, strength, weight):
         pytest.param(*other, marks=pytest.mark.slow) for other in (
             (by_module, 'float32'), (by_gluon, 'float64')))])
 @pytest.mark.parametrize('name, optimizer, tol', [
-    *((name, 'svrg_lbfgs', tol) for name in FLOORS if name != 'L1' for tol in (None, 1e-30)),
+    *((name, 'newton_cg', tol) for name in FLOORS if name != 'L1' for tol in (None, 1e-30)),
     *((name, 'sgd', 1e-30) for name in ('each row fits', 'three classes', 'L1')),
     *(pytest.param(name, 'sgd', 1e-30, marks=pytest.mark.slow) for name in (
         'little signal', 'correlated columns', 'heavy rows'))])
 @pytest.mark.filterwarnings('ignore:training did not converge')
 def test_training_comes_to_the_floor(front_end, dtype, optimizer, tol, name):
-    """The word is said with svrg_lbfgs, whose jumps show that nothing is better."""
+    """The word is said with newton_cg, whose jumps show that nothing is better."""
     loss, rows, targets, wd, strength, rate = FLOORS[name]
     found = front_end(Problem(loss, rows, targets, wd, dtype, 16, bias=False), 400, tol, 1,
                       optimizer, {'learning_rate': rate} if optimizer == 'sgd' else {},
@@ -80,7 +80,7 @@ def solution(rows, targets, wd=0., strength=0.):
 
 
 def check_squares(front_end, rows, targets, tol, off, wd=0., strength=0., dtype='float32', batch=20,
-                  optimizer='svrg_lbfgs', **kind):
+                  optimizer='newton_cg', **kind):
     """Check that a training is said to have converged, and what its weights are.
 
     Returns the weights, those of the optimum and the result.
@@ -101,8 +101,8 @@ def check_squares(front_end, rows, targets, tol, off, wd=0., strength=0., dtype=
         (by_gluon, 'float64', 'default')],
     'of_targets, of_rows': [*((unit, 1) for unit in (1e-6, 1e-5, 1e-3, 1, 1e3, 1e6)), (1, 1e-3),
                             (1, 1e3)],
-    'optimizer, strength, shift': [('svrg_lbfgs', 0, 0), ('svrg_lbfgs', 0, 100),
-                                   ('svrg_lbfgs', 0.1, 0), ('sgd', 0, 0)]})
+    'optimizer, strength, shift': [('newton_cg', 0, 0), ('newton_cg', 0, 100),
+                                   ('newton_cg', 0.1, 0), ('sgd', 0, 0)]})
 def test_converged_is_right_in_any_units(front_end, dtype, stype, of_targets, of_rows, optimizer,
                                          strength, shift):
     """From random weights, which may be far larger than those of the optimum."""

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from svrg_optimization.core.optimality import Point
-from svrg_optimization.rate.regime import Move
 from svrg_optimization.rate.comparison import change
+from svrg_optimization.rate.regime import Move
 
 ROUNDING = 5e-15
 MOVE = Move(length=1., product=1e-9, square=1., before=-3e-9, after=-2e-9)

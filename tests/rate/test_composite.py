@@ -2,7 +2,6 @@
 
 import mxnet as mx
 import numpy as np
-import pytest
 
 import oracle
 from dense_metric import block_of, by_bfgs, dense, metric_of, of_all_outputs

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from svrg_optimization.core.optimality import Point
-from svrg_optimization.rate.convergence import Distance, is_due, word_of
 from svrg_optimization.rate.comparison import Compared, is_worse
+from svrg_optimization.rate.convergence import Distance, is_due, word_of
 from svrg_optimization.rate.regime import Move
 
 

@@ -1,4 +1,4 @@
-"""'svrg_lbfgs' in both front ends: an epoch is an iteration, whose end callbacks see."""
+"""'newton_cg' in both front ends: an epoch is an iteration, whose end callbacks see."""
 
 import logging
 
@@ -11,14 +11,15 @@ from blocks import Blocks, weights_of
 from problems import TWO_DEVICES, Problem
 from svrg_optimization.proximal import L1
 
-SAYS = 'svrg_lbfgs moves the weights in update_full_grads: leave out forward, backward and update'
+SAYS = 'newton_cg moves the weights in update_full_grads: leave out forward, backward and update'
 
 
 def by_module(kind, epochs=50, data=None, **given):
     problem, seen = Problem(kind, rows=37), []
     module = problem.module(**given)
     data = data or problem.iterator()
-    problem.fit(module, epochs, data, optimizer='svrg_lbfgs', optimizer_params={'wd': 0. if given.get('proximal') else 0.01},
+    problem.fit(module, epochs, data, optimizer='newton_cg',
+                optimizer_params={'wd': 0. if given.get('proximal') else 0.01},
                 epoch_end_callback=lambda _, __, weights, ___: seen.append((
                     {name: value.asnumpy() for name, value in weights.items()},
                     module.objective)))
@@ -29,7 +30,8 @@ def by_module(kind, epochs=50, data=None, **given):
 def by_gluon(kind, epochs=50, data=None, **given):
     problem, seen = Blocks(kind, rows=37), []
     net = problem.net()
-    trainer = problem.trainer(net, optimizer='svrg_lbfgs', settings={'wd': 0. if given.get('proximal') else 0.01},
+    trainer = problem.trainer(net, optimizer='newton_cg',
+                              settings={'wd': 0. if given.get('proximal') else 0.01},
                               **given)
     data = data or problem.loader()
     for batches in trainer.epochs(data, epochs):
@@ -56,7 +58,7 @@ def test_the_last_callback_sees_the_final_weights_and_none_a_rise(front_end, kin
 def test_where_nothing_is_left_to_do_callbacks_are_called_once():
     trains, seen, weights, data = by_module('linear', tol=1e-6)
     again, trains.tol = [], 0.01
-    trains.fit(data, eval_metric=[], num_epoch=9, optimizer='svrg_lbfgs',
+    trains.fit(data, eval_metric=[], num_epoch=9, optimizer='newton_cg',
                epoch_end_callback=lambda *_: again.append(trains.result.reason))
     assert again == ['converged']
     for name, value in weights.items():
@@ -74,12 +76,12 @@ def test_a_call_by_hand_makes_an_iteration(front_end):
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
 def test_steps_are_refused(context):
     problem = Problem()
-    module = problem.fit(problem.module(context=context), 1, optimizer='svrg_lbfgs')
+    module = problem.fit(problem.module(context=context), 1, optimizer='newton_cg')
     module.forward_backward(next(iter(problem.iterator())))
     with pytest.raises(RuntimeError, match=SAYS):
         module.update()
     problem = Blocks()
-    trainer = problem.trainer(problem.net(), optimizer='svrg_lbfgs', settings={})
+    trainer = problem.trainer(problem.net(), optimizer='newton_cg', settings={})
     batch = next(iter(problem.loader()))
     for step in (trainer.step, trainer.update):
         trainer.backward(*batch)
@@ -92,13 +94,13 @@ def test_steps_are_refused(context):
 def test_other_models_are_refused(extra):
     kind = 'softmax' if extra else 'perceptron'
     problem = Blocks(kind, rows=40)
-    trainer = problem.trainer(problem.net(extra=extra), optimizer='svrg_lbfgs', settings={})
+    trainer = problem.trainer(problem.net(extra=extra), optimizer='newton_cg', settings={})
     with pytest.raises(ValueError, match="choose 'sgd' with a learning_rate"):
         trainer.update_full_grads(problem.loader())
     if not extra:
         problem = Problem(kind)
         with pytest.raises(ValueError, match="choose 'sgd' with a learning_rate"):
-            problem.fit(problem.module(), 1, optimizer='svrg_lbfgs')
+            problem.fit(problem.module(), 1, optimizer='newton_cg')
 
 
 def test_weights_that_a_user_sets_are_those_of_the_next_iteration():

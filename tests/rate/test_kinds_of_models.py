@@ -58,7 +58,7 @@ def by_module(kind, loss, columns, targets, wd, weights):
     module = SVRGModule(losses, data_names=sorted(data), label_names=('label',), update_freq=2,
                         tol=TOL)
     module.fit(mx.io.NDArrayIter(data, {'label': targets}, BATCH), eval_metric=[], num_epoch=60,
-               optimizer='svrg_lbfgs', optimizer_params={'wd': wd},
+               optimizer='newton_cg', optimizer_params={'wd': wd},
                initializer=mx.init.Uniform(0.01))
     return module, module.get_params()[0]
 
@@ -69,7 +69,7 @@ def by_gluon(kind, loss, columns, targets, wd, weights):
     net.initialize(mx.init.Uniform(0.01))
     net.bias.wd_mult = 0.
     trainer = SVRGTrainer(
-        net.collect_params(), 'svrg_lbfgs', {'wd': wd}, tol=TOL,
+        net.collect_params(), 'newton_cg', {'wd': wd}, tol=TOL,
         objective=lambda one, two, label, *weight: LOSSES[loss][1](
             net(SEEN[kind](mx.nd, one, two)), label, *weight))
     arrays = [mx.nd.array(each) for each in (*columns, targets, *(

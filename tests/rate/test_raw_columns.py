@@ -1,16 +1,16 @@
-"""Raw columns: 'svrg_lbfgs' finds the optimum in the metric of the inputs, by both front ends."""
+"""Raw columns: 'newton_cg' finds the optimum in the metric of the inputs, by both front ends."""
 
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet import gluon, nd
+from mxnet import nd
 
 from bad_input import Data
 from dense_metric import inverse_of
 from linear_models import Problem, by_gluon, by_module
 from newton import outputs_at_optimum
 from problems import TWO_DEVICES
-from svrg_optimization import SVRGBucketingModule, SVRGModule, SVRGTrainer
+from svrg_optimization import SVRGBucketingModule, SVRGModule
 from svrg_optimization.rate import moments
 
 WD, ROWS, BATCH = 1e-3, 203, 20
@@ -99,7 +99,7 @@ def test_buckets_have_the_columns_of_all():
                 provide_data=[('data', shapes[0])], provide_label=[('label', shapes[1])]))
     module = SVRGBucketingModule(sym_gen, 2, update_freq=2, tol=1e-6)
     module.fit(Buckets(*batches), eval_metric=[], num_epoch=60, initializer=mx.init.Zero(),
-               optimizer='svrg_lbfgs')
+               optimizer='newton_cg')
     assert module.has_converged
     weights = {name: value.asnumpy() for name, value in module.get_params()[0].items()}
     rows = EXACT['units'][:192]
@@ -122,7 +122,7 @@ def test_padding_and_fixed_weights_are_left_out():
         module = SVRGModule(symbol, label_names=('label',), update_freq=2, fixed_param_names=fixed)
         module.bind([('data', (BATCH, 5))], [('label', (BATCH,))])
         module.init_params(mx.init.Normal(0.1))
-        module.init_optimizer(optimizer='svrg_lbfgs')
+        module.init_optimizer(optimizer='newton_cg')
         module.update_full_grads(Data(*batches))
         blocks = module._svrg.training.learned().regime.metric.blocks
         if fixed == ['hidden_weight']:

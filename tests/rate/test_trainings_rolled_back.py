@@ -1,4 +1,4 @@
-"""No training by svrg_lbfgs ends above its start, and none that did not converge is silent."""
+"""No training by newton_cg ends above its start, and none that did not converge is silent."""
 
 import warnings
 

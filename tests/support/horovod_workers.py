@@ -45,7 +45,7 @@ def refusals(kvstore):
     install('wrapped', None, wrapped)
     install('compression', kvstore, compression_params={'type': '2bit', 'threshold': 0.5})
     install('adam by the rule', kvstore, mx.optimizer.Adam(
-        lr_scheduler=mx.optimizer.create('svrg_lbfgs').lr_scheduler))
+        lr_scheduler=mx.optimizer.create('newton_cg').lr_scheduler))
     told['wrapped in Gluon'] = error_of(lambda: Blocks(rows=16).trainer(
         Blocks(rows=16).net(), optimizer=wrapped, settings=None))
     plain = mx.mod.Module(problem.symbol, label_names=('label',))

@@ -91,7 +91,7 @@ class Trained(typing.NamedTuple):
     bias: np.ndarray
 
 
-def by_module(problem, epochs=100, tol=1e-5, update_freq=2, optimizer='svrg_lbfgs', params=(),
+def by_module(problem, epochs=100, tol=1e-5, update_freq=2, optimizer='newton_cg', params=(),
               proximal=None, data=None, initializer=mx.init.Uniform(0.01), start=None,
               kvstore='local', **settings):
     module = SVRGModule(problem.symbol(), label_names=('label',), update_freq=update_freq, tol=tol,
@@ -132,7 +132,7 @@ def trained(trainer, net):
     return Trained(trainer, found['fc_weight'], found.get('fc_bias', 0.))
 
 
-def by_gluon(problem, epochs=100, tol=1e-5, update_freq=2, optimizer='svrg_lbfgs', params=(),
+def by_gluon(problem, epochs=100, tol=1e-5, update_freq=2, optimizer='newton_cg', params=(),
              proximal=None, data=None, initializer=mx.init.Uniform(0.01), start=None,
              context=mx.cpu(), hybridizes=False, changed=lambda data: data, **settings):
     net, loss = net_of(problem, initializer, context, start, hybridizes), LOSSES[problem.loss][1]

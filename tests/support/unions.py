@@ -68,7 +68,7 @@ def assert_blocks(results, problem, sizes, settings):
 
 
 def assert_rule(results, twin, sizes, epochs, update_freq):
-    """Check a training with 'svrg_lbfgs', which ends with a snapshot."""
+    """Check a training with 'newton_cg', which ends with a snapshot."""
     twin.fit(epochs, update_freq, batches_of_all(sizes))
     for result in results:
         assert_close(result['weights'], twin.weights)

@@ -127,7 +127,7 @@ def set_on_one(kvstore, problem, sizes, batch_size, setter):
     """
     problem = problem_of(problem, sizes)
     shard = shard_of(problem, sizes, kvstore.rank, batch_size)
-    module = bound(problem, kvstore, shard, params={}, optimizer='svrg_lbfgs')
+    module = bound(problem, kvstore, shard, params={}, optimizer='newton_cg')
     module.update_full_grads(shard)
     rule = module._optimizer.lr_scheduler
     rule.rate = 3 * rule.gamma
@@ -146,7 +146,7 @@ def install_two(kvstore, kinds):
     for number, kind in enumerate(kinds):
         names = {part: {'name': 'w%d_%s' % (number, part)} for part in ('weight', 'bias')}
         problem = Problem(**names)
-        module, optimizer = problem.module(), 'svrg_lbfgs'
+        module, optimizer = problem.module(), 'newton_cg'
         if kind == 'plain':
             module, optimizer = mx.mod.Module(problem.symbol, label_names=('label',)), 'sgd'
         shard = problem.iterator()

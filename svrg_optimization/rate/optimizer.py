@@ -1,4 +1,4 @@
-"""Optimizer 'svrg_lbfgs': L-BFGS at snapshots, in the metric of the inputs."""
+"""Optimizer 'newton_cg': L-BFGS at snapshots, in the metric of the inputs."""
 
 import mxnet as mx
 
@@ -9,8 +9,8 @@ _MODULES_DEFAULT = (('learning_rate', 0.01),)  # of `fit` and `init_optimizer`: 
 
 
 @_register
-class SVRG_LBFGS(mx.optimizer.Optimizer):  # noqa: N801 (MXNet registers the name in lower case)
-    """Optimizer 'svrg_lbfgs', which makes no steps: snapshots move the weights.
+class Newton_CG(mx.optimizer.Optimizer):  # noqa: N801 (MXNet registers the name in lower case)
+    """Optimizer 'newton_cg', which makes no steps: snapshots move the weights.
 
     Parameters
     ----------
@@ -26,23 +26,23 @@ class SVRG_LBFGS(mx.optimizer.Optimizer):  # noqa: N801 (MXNet registers the nam
 
     def update(self, *step):
         """Raise a RuntimeError."""
-        raise RuntimeError('svrg_lbfgs moves the weights in update_full_grads: leave out forward, '
+        raise RuntimeError('newton_cg moves the weights in update_full_grads: leave out forward, '
                            'backward and update')
 
 
 def with_default_arguments(optimizer, optimizer_params):
-    """Return the arguments of an optimizer, for 'svrg_lbfgs' without Module's default ones."""
-    is_ours = isinstance(optimizer, str) and optimizer.lower() == SVRG_LBFGS.__name__.lower()
+    """Return the arguments of an optimizer, for 'newton_cg' without Module's default ones."""
+    is_ours = isinstance(optimizer, str) and optimizer.lower() == Newton_CG.__name__.lower()
     return {} if is_ours and optimizer_params == _MODULES_DEFAULT else optimizer_params or {}
 
 
 def moves_weights(optimizer):
-    """Tell whether an optimizer, which may be wrapped, is 'svrg_lbfgs'."""
-    return isinstance(getattr(optimizer, 'default_opt', optimizer), SVRG_LBFGS)
+    """Tell whether an optimizer, which may be wrapped, is 'newton_cg'."""
+    return isinstance(getattr(optimizer, 'default_opt', optimizer), Newton_CG)
 
 
-def check_lbfgs(optimizer, optimizer_params, alpha, on_servers, batches=None):
-    """Raise an error for a bad `lr_scheduler`, or for 'svrg_lbfgs' where it cannot be used.
+def check_newton_cg(optimizer, optimizer_params, alpha, on_servers, batches=None):
+    """Raise an error for a bad `lr_scheduler`, or for 'newton_cg' where it cannot be used.
 
     Parameters
     ----------
@@ -66,20 +66,20 @@ def check_lbfgs(optimizer, optimizer_params, alpha, on_servers, batches=None):
     scheduler = arguments.get('lr_scheduler')
     if scheduler is not None and (isinstance(scheduler, type) or not callable(scheduler)):
         raise TypeError('lr_scheduler must be an object or None, not %r' % (scheduler,))
-    if klass is not SVRG_LBFGS:
+    if klass is not Newton_CG:
         return
     names = ('momentum', 'lr_scheduler', 'clip_gradient', *['learning_rate'] * isinstance(
         optimizer, str))  # an instance has its own rate
     for argument in names:
         if arguments.get(argument):
-            raise ValueError('%s must not be given with svrg_lbfgs, which makes no steps, and not '
+            raise ValueError('%s must not be given with newton_cg, which makes no steps, and not '
                              'be %r' % (argument, arguments[argument]))
     if not callable(alpha) and alpha == 0:
-        require(SNAPSHOTS, {'svrg_lbfgs': True}, 'alpha', alpha)
+        require(SNAPSHOTS, {'newton_cg': True}, 'alpha', alpha)
     if batches is not None:
-        require(ALL_ROWS, {'svrg_lbfgs': True}, 'full_grad_batches', batches)
+        require(ALL_ROWS, {'newton_cg': True}, 'full_grad_batches', batches)
     if on_servers:
-        raise ValueError('kvstore must leave the updates to the workers for svrg_lbfgs, which '
+        raise ValueError('kvstore must leave the updates to the workers for newton_cg, which '
                          'moves their weights. Servers keep them with MXNET_UPDATE_ON_KVSTORE=1, '
                          'in dist_async and for row_sparse weights: unset the variable, or choose '
                          'another optimizer')

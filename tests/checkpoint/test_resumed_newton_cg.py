@@ -22,7 +22,7 @@ EPOCHS, STOPS = 5, (1, 3, 4)
 
 def fit(module, begin, end, problem=PROBLEM, **kwargs):
     module.fit(problem.iterator(), eval_metric=[], begin_epoch=begin, num_epoch=end,
-               optimizer='svrg_lbfgs', optimizer_params={'wd': problem.wd},
+               optimizer='newton_cg', optimizer_params={'wd': problem.wd},
                initializer=mx.init.Zero(), **kwargs)
     return [value.asnumpy() for value in module.get_params()[0].values()]
 
@@ -86,7 +86,7 @@ def test_other_data_at_a_resume_are_measured_anew(tmp_path):
 def new_trainer(proximal):
     net, loss = net_of(PROBLEM, mx.init.Constant(1)), gluon.loss.SigmoidBCELoss()
     return net, trainer_of(PROBLEM, net, lambda data, label: loss(net(data), label), None,
-                           'svrg_lbfgs', (), proximal)
+                           'newton_cg', (), proximal)
 
 
 @pytest.mark.parametrize('proximal', [None, L1(0.03)])

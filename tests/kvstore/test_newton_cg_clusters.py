@@ -1,19 +1,19 @@
-"""The optimizer 'svrg_lbfgs' in clusters."""
+"""The optimizer 'newton_cg' in clusters."""
 
 import re
 
 import numpy as np
 import pytest
+from newton_cg import SvrgLbfgs
 
 from cluster import run_workers
 from problems import Problem, assert_close
-from svrg_lbfgs import SvrgLbfgs
 from svrg_optimization.proximal import L1
 from unions import assert_alike, assert_converged, assert_rule
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 SOFTMAX, SIZES = {'kind': 'softmax'}, [24, 24]
-RULE = {'problem': SOFTMAX, 'optimizer': 'svrg_lbfgs', 'params': {'wd': 0.05}}
+RULE = {'problem': SOFTMAX, 'optimizer': 'newton_cg', 'params': {'wd': 0.05}}
 
 
 @pytest.mark.parametrize('kind, divided_by', [
@@ -82,7 +82,7 @@ def test_workers_have_the_metric_of_all_rows(tmp_path, scenario, given):
     units = np.array([1e-3, 1, 30, 1e3])
     results = run_workers(scenario, tmp_path, 3, problem={**SOFTMAX, 'units': units},
                           sizes=[20, 20, 20], batch_size=5, num_epoch=200, tol=1e-4,
-                          optimizer='svrg_lbfgs', **given)
+                          optimizer='newton_cg', **given)
     problem = Problem('softmax', rows=60)
     features = problem.features * units
     (first,), weights = results[0]['blocks'], results[0]['weights']
