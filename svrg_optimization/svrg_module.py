@@ -192,7 +192,7 @@ class SVRGModule(Module):
     @property
     def has_converged(self) -> bool:
         """Whether training had converged at the latest snapshot, to `tol` or to the precision."""
-        return self._svrg.training.has_converged(self._snapshot)
+        return self._svrg.training.has_converged(self._snapshot.num_taken)
 
     @property
     def result(self) -> 'Optional[Result]':

@@ -159,7 +159,6 @@ class SVRG:
                                  % (state.file_name, len(shares), saved['devices']))
         else:
             expected.update(values=None, full_gradient=None)
-        self.training.check_state(state.file_name, state['training'])
         check_like(state.file_name, 'svrg', state, {**expected, 'training': state['training']})
 
     def load_state(self, state, names=None):

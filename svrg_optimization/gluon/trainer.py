@@ -203,7 +203,7 @@ class SVRGTrainer(gluon.Trainer):
     @property
     def has_converged(self) -> bool:
         """Whether training had converged at the latest snapshot, to `tol` or to the precision."""
-        return self._svrg.training.has_converged(self._svrg.snapshot)
+        return self._svrg.training.has_converged(self._svrg.snapshot.num_taken)
 
     @property
     def result(self) -> 'Optional[Result]':

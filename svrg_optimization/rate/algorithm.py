@@ -1,18 +1,20 @@
-"""A snapshot from its beginning to what it has found: the algorithm of rate/ in one place."""
+"""What happens at a snapshot, from its beginning to what it has found: the door to rate/."""
+
+import math
 
 import numpy as np
 
-from .constants import HALVINGS
-from .convergence import judge
+from .constants import ROUGHLY
+from .convergence import Verdict
 from .learning import fits, learn
+from .newton_cg import begin, iterate, judged, solve_and_judge
 from .objective import Objective
 
 
 def take(svrg, trained, a_pass, workers):
-    """Take a snapshot, learn from it, and judge whether training has converged.
+    """Take a snapshot. With a `tol`, judge how far the optimum is from there.
 
-    With 'newton_cg' make an iteration of L-BFGS. Without that and a `tol` the snapshot is only
-    taken.
+    With 'newton_cg' make an iteration of Newton's method, which takes snapshots as it needs them.
 
     Parameters
     ----------
@@ -26,80 +28,66 @@ def take(svrg, trained, a_pass, workers):
     objective, training = Objective(svrg, trained, a_pass, workers), svrg.training
     if objective.tol is None and not objective.moves:
         svrg.take_snapshot(trained.model, a_pass, workers)
+        training.passes += 1
         return
     with np.errstate(all='ignore'):  # numbers that are not finite are told in words
-        found = (_iterate if objective.moves else _observe)(
-            objective, training.learned(), training)
+        verdict, reason = (_iterate if objective.moves else _observe)(objective, training)
         training.is_resumed = False
-        if found is not None:
-            reason, verdict = found
-            training.record(objective, verdict.word or reason, verdict.distance)
+        training.record(objective, verdict, verdict.word or reason)
 
 
-def _observe(objective, learned, training):
-    """Learn from the snapshot after steps, which may have moved no weight; judge it."""
-    before = objective.kept()
-    learn(objective, learned, before, training.is_resumed)
-    is_stuck = before is not None and before.steps and not objective.has_moved_from(before)
-    return 'no step' if is_stuck else None, _judged(objective, learned, training)
+def _iterate(objective, training):
+    """Make an iteration, unless the weights of now are the optimum; return Verdict and reason.
 
-
-def _iterate(objective, learned, training):
-    """Move the weights along the way, so far that the objective falls; judge the new snapshot.
-
-    That of the last iteration is at the weights of now, unless there is none, or somebody has set
-    them since, or the data are others. Where it has converged, nothing is done.
+    What was learned is of the snapshot. Since then users may have set weights, given other data,
+    or another decay.
     """
-    stays, is_other = training.has_converged_at(objective.number), training.is_of_other_data(
-        objective.train_data)
-    verdict = None
-    if objective.agree(learned.is_fresh or is_other or not objective.is_at_snapshot()
-                       or not fits(learned.regime, objective)):
-        learn(objective, learned, None, is_other)
-        verdict = _judged(objective, learned, training)
-    if stays or verdict is not None and verdict.word:
-        return verdict and (None, verdict)
-    if verdict is None:
-        learned.set_way(objective.point(learned.regime.metric))  # maybe of other decays
-    may_restart = True
-    while True:
-        has_moved = _move(objective, learned)
-        verdict = _judged(objective, learned, training)
-        if has_moved or verdict.word:
-            return None, verdict
-        if not (verdict.check and verdict.check.pairs):  # of which H has learned
-            if not (may_restart and objective.rewind()):
-                return 'no step', verdict
-            may_restart = False  # rounding may have spoilt H
-            learned.forget()
-            learn(objective, learned, None)
+    learned = training.learned
+    is_other = training.is_of_other_data(objective.train_data)
+    if objective.agree(learned.is_fresh or not objective.is_at_snapshot()
+                       or not fits(learned, objective)) or (
+            is_other and not _has_gradient_of_snapshot(objective, learned)):
+        learned.forget()
+        verdict = begin(objective, learned)
+    else:
+        former, learned.point = learned.point, objective.point(learned.metric)
+        if former and not np.array_equal(former.gradient, learned.point.gradient):
+            verdict = solve_and_judge(objective, learned)
+        elif training.has_converged(objective.number):
+            verdict = judged(objective, learned)
+        else:
+            verdict = Verdict()
+    if verdict.word:
+        return verdict, None
+    verdict, has_moved = iterate(objective, learned)
+    return verdict, None if has_moved else 'no step'
 
 
-def _move(objective, learned):
-    """Move along the way, or half as far and so on; tell whether the objective has fallen."""
-    begin, reach = objective.kept(), 1.
-    while reach >= 0.5 ** HALVINGS and np.isfinite(learned.way).all() and objective.rewind():
-        at, end = learned.point.weights, learned.end
-        try:
-            if not objective.go_to(learned.regime.metric,
-                                   end if reach == 1 else at + reach * (end - at)):
-                return False
-            if not learn(objective, learned, begin, is_trial=True):
-                return True
-        except BaseException:  # nobody has seen whether the move lowers the objective
-            objective.go_back(begin)
-            learned.forget()
-            raise
-        reach /= 2
-    return False
+def _has_gradient_of_snapshot(objective, learned):
+    """Tell whether the data have the gradient that the snapshot, maybe of a file, has."""
+    learned.point = objective.point(learned.metric)
+    there = objective.point_at(learned.metric)
+    far = np.linalg.norm(learned.metric.pull(there.gradient - learned.point.gradient))
+    return not objective.agree(
+        there.rows != learned.point.rows or not far <= ROUGHLY * learned.noise.rounding)
 
 
-def _judged(objective, learned, training):
-    """Return the Verdict on the latest snapshot, of whose check is learned."""
-    verdict = judge(objective, learned)
-    training.is_hidden = verdict.is_hidden
-    if verdict.check is not None:
-        training.check = verdict.check
-        training.checks += verdict.check.passes
-        learned.learn_check(verdict.check, objective.number)
-    return verdict
+def _observe(objective, training):
+    """Learn from the snapshot after steps, which may have moved no weight; judge it.
+
+    A path is looked for where it may be short enough, and after a failed one not too soon.
+    """
+    learned, before = training.learned, objective.kept()
+    learn(objective, learned, before, training.is_resumed)
+    reason = 'no step' if before and before.steps and not objective.has_moved_from(
+        before) else None
+    if learned.metric is None or learned.rows_differ:
+        return Verdict(), reason
+    metric, point, passes = learned.metric, learned.point, training.passes
+    move = learned.pairs.times(metric.seen_by_loss(metric.pull(point.gradient)))
+    verdict = Verdict(objective.agree(metric.relative(move, point.weights)))
+    if objective.number >= learned.next_check and verdict.distance <= objective.tol:
+        learned.radius = math.inf
+        verdict = solve_and_judge(objective, learned)
+        learned.next_check = objective.number + training.passes - passes
+    return verdict, reason

@@ -7,8 +7,36 @@ import numpy as np
 
 from ..core.arrays import precision_of
 from ..core.optimality import Point
-from .constants import ROUGHLY
-from .regime import Move
+from .constants import LEAST, ROUGHLY
+
+
+class Move(NamedTuple):
+    r"""A move s of the variables, with the change y of the gradient, where the loss sees them.
+
+    The numbers are :math:`s^T s`, :math:`s^T y` and :math:`y^T y`, and of the whole move
+    :math:`g^T s` and :math:`g'^T s` with the gradients before and after it, and whether g' is
+    shorter. Workers agree on them.
+    """
+
+    move: np.ndarray = np.zeros(0)
+    change: np.ndarray = np.zeros(0)
+    length: float = 0.
+    product: float = 0.
+    square: float = 0.
+    before: float = 0.
+    after: float = 0.
+    shrinks: float = 0.
+
+    @classmethod
+    def between(cls, metric, before, now, agree):
+        """Return the Move from one Point to another."""
+        whole = metric.whiten(now.weights - before.weights)
+        slopes = [metric.pull(each.gradient) for each in (before, now)]
+        move = metric.seen_by_loss(whole)
+        change = metric.seen_by_loss(slopes[1] - slopes[0])
+        return cls(move, change, *agree(
+            move @ move, move @ change, change @ change, *(whole @ slope for slope in slopes),
+            np.linalg.norm(slopes[1]) < np.linalg.norm(slopes[0])))
 
 
 class Compared(NamedTuple):
@@ -20,18 +48,17 @@ class Compared(NamedTuple):
         The snapshots; no former one if it was of something else.
     move : Move
         From one to the other.
-    rise, rounding : float
-        By how much the objective has changed, and may have by rounding.
-    restarts : bool
-        Whether the former one was in other units.
+    rise : float
+        By how much the objective has changed.
+    is_undone : bool
+        Whether training went back.
     """
 
     former: Optional[Point]
     now: Point
     move: Move
     rise: float
-    rounding: float
-    restarts: bool
+    is_undone: bool = False
 
 
 def change(before, now, move, rounding, warn_once=None):
@@ -64,11 +91,13 @@ def change(before, now, move, rounding, warn_once=None):
     return by_slopes if abs(by_slopes) > hidden else 0.
 
 
-def is_worse(found):
-    """Tell whether the move that has led to what is Compared is undone.
+def is_worse(found, trial):
+    """Tell whether a Trial that has led to what is Compared is undone.
 
-    It is if the objective has risen, and without a change, but where a penalty of the snapshot
-    before may hide it.
+    It is unless the objective has fallen by a part of the model's fall, or a penalty of the
+    snapshot before may hide that; or if rounding may hide the move, and the gradient is not
+    smaller.
     """
-    return bool(found.former is not None and (
-        found.rise > 0 or not found.rise and not found.former.penalty))
+    if found.former is None or not found.rise and found.former.penalty:
+        return False
+    return not -found.rise > LEAST * trial.fall or trial.is_hidden and not found.move.shrinks

@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.arrays import precision_of
-from .constants import CHANCE, PRODUCTS, ROUGHLY, SHARP
+from .constants import CHANCE, CHECKS, ROUGHLY, SHARP
 
 
 class Curvature(NamedTuple):
@@ -66,21 +66,17 @@ def bound(pairs, way, smallest):
     return float(np.linalg.norm(way)) + error * (1 / smallest - 1)
 
 
-def flattest(product, precision, pairs, sees, size, agree, seed=0):
+def flattest(nearby, pairs, sees, agree, seed=0):
     """Return the Curvature of a matrix beside that of SecantPairs.
 
     Parameters
     ----------
-    product : callable
-        Returns the product of the Hessian and a vector.
-    precision : float
-        Relative precision of products.
+    nearby : Nearby
+        Makes products with the Hessian.
     pairs : SecantPairs
-        H, and a flat direction of a check before, which one of many random vectors would miss.
+        H.
     sees : callable
         Returns a vector without the directions that do not count.
-    size : int
-        Length of a vector.
     agree : callable
         As of an Objective.
     seed : int
@@ -88,21 +84,16 @@ def flattest(product, precision, pairs, sees, size, agree, seed=0):
     """
     inverse_times = pairs.inverse()
     vector = sees(pairs.sample(np.random.RandomState(seed)))
-    flat, free = sees(pairs.flat), np.count_nonzero(vector)
-    if flat.any():
-        vector = vector + flat * math.sqrt(
-            (vector @ inverse_times(vector)) / (flat @ inverse_times(flat)))
+    free = np.count_nonzero(vector)
     if not free:
         return Curvature(1., True, True, vector[None], vector[None])
-    rows, products = np.zeros((0, size)), np.zeros((0, size))
+    rows, products = np.zeros((2, 0, len(vector)))
     while True:
-        vector = vector / np.linalg.norm(vector)
-        rows, products = (np.vstack([all_of, one]) for all_of, one in (
-            (rows, vector), (products, product(vector))))
+        rows, products = (np.vstack(both) for both in zip(
+            (rows, products), nearby.product(vector / np.linalg.norm(vector), (
+                vector @ inverse_times(vector)) / (vector @ vector))))
         of_model = rows @ np.array([inverse_times(row) for row in rows]).T
-        is_finite = np.isfinite(of_model).all() and np.isfinite(products).all()
-        values, vectors = np.linalg.eigh(
-            (of_model + of_model.T) / 2 if is_finite else np.zeros((len(rows), len(rows))))
+        values, vectors = np.linalg.eigh((of_model + of_model.T) / 2)
         if agree(not values[0] > precision_of(float) * values[-1]):
             return Curvature(0., False, False, rows, products)
         root = (vectors / np.sqrt(values)).T
@@ -110,13 +101,14 @@ def flattest(product, precision, pairs, sees, size, agree, seed=0):
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
         moves, changes = (vectors.T @ root @ all_of for all_of in (rows, products))
         smallest, largest, asymmetry = values[0], abs(values).max(), abs(matrix - matrix.T).max()
-        seen = largest if smallest > 0 else max(-smallest, ROUGHLY * precision * largest)
+        seen = largest if smallest > 0 else max(-smallest, ROUGHLY * nearby.precision * largest)
         vector = sees(pairs.times(changes[0]) - smallest * moves[0])
         vector = vector - rows.T @ np.linalg.solve(of_model, rows @ inverse_times(vector))
         residual = math.sqrt(max(vector @ inverse_times(vector), 0.))
         flatter, is_other, may_hide, goes_on = agree(
             -max(smallest - residual, smallest / SHARP),
             not (largest <= ROUGHLY and asymmetry <= seen / ROUGHLY),
-            residual > CHANCE * abs(smallest) / math.sqrt(free), residual > precision * largest)
-        if is_other or not (may_hide and goes_on) or len(rows) == min(PRODUCTS, free):
+            residual > CHANCE * abs(smallest) / math.sqrt(free),
+            residual > nearby.precision * largest)
+        if is_other or not (may_hide and goes_on) or len(rows) == min(CHECKS, free):
             return Curvature(max(-flatter, 0.), not is_other, not may_hide, moves, changes)

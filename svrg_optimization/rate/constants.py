@@ -1,12 +1,21 @@
-"""The numbers that rate/ has chosen, each with what it follows from; `metric.py` has its own."""
+"""The numbers of rate/, each with what it follows from; `metric.py` has its own."""
 
 # An estimate may be off by this factor: a curvature, the rounding of a sum, what a check has found.
 ROUGHLY = 10
-# What hardly counts: what rounding may move the outputs by at a floor, beside their size; a
-# curvature beside that of gamma.
+# What rounding may move the outputs by at a floor, beside their spread; a curvature that hardly
+# counts beside the largest.
 SLIGHT = 0.001
-# Passes of a check at most. A check of raw columns needs three to six.
-PRODUCTS = 6
+# TRON's: what is left of the gradient at the end of a path; which part of the model's fall a trial
+# must have, and to widen the radius; by what that is multiplied.
+RESIDUAL = 0.1
+LEAST, GOOD = 1e-4, 0.75
+SHRINK, GROW = 0.25, 4.
+# Products of a path, and trials on it, at most.
+PRODUCTS, TRIALS = 30, 12
+# By how much the curvature of a loss may be less than 1: a quarter is that of the logistic one.
+CURVATURES = 4
+# Passes of a check at most.
+CHECKS = 6
 # By how much few products with a random vector may miss the smallest curvature.
 SHARP = 3
 # Part of a random vector that a direction has with a probability of 0.96, beside the usual one.
@@ -15,8 +24,6 @@ CHANCE = 0.05
 PAIRS, BYTES = 60, 1 << 27
 # Pairs that tell of the curvature of now: older ones are of other weights.
 LATEST = 10
-# How often a move is halved at most.
-HALVINGS = 20
 # Of FISTA: iterations at most; the last step beside the first, so that 1e-5 of the model is left;
 # iterations that find its rate.
 ITERATIONS, EXACT, POWER = 1000, 1e-4, 30

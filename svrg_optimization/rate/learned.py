@@ -2,118 +2,127 @@
 
 import dataclasses
 import math
-from typing import Any, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 import numpy as np
 
 from ..core.arrays import precision_of
 from ..core.optimality import Point
-from .constants import ROUGHLY, SLIGHT
-from .regime import Regime
+from .constants import SLIGHT
+from .metric import Metric
+from .path import Path
+from .secant_pairs import SecantPairs
 
 
 class Noise(NamedTuple):
-    """Norms of the gradient of a batch, of which rounding is a part: each has half the precision.
+    """The gradient of a batch, of whose size half the precision is rounding.
 
     A saturated loss has small gradients, whose rounding is that of what cancels in them: that of
     the gradient at weights of 0.
 
     Attributes
     ----------
-    of_batch, of_zero : float
-        At the snapshot, and there or at weights of 0, whichever is larger.
+    of_batch : float
+        Norm of that gradient, in the variables.
+    of_zero : float
+        Norm at weights of 0.
+    rounding : float
+        Rounding of a gradient.
     """
 
     of_batch: float = 0.
     of_zero: float = 0.
+    rounding: float = 0.
 
     @classmethod
-    def measured(cls, objective, regime):
-        """Return that of the drawn batch, None if it is all padding."""
-        metric, here = regime.metric, objective.point_of_batch(regime.metric)
+    def measured(cls, objective, metric, dtype, before):
+        """Return that of the drawn batch; the one before if it is all padding."""
+        here, of_zero = objective.point_of_batch(metric), before.of_zero
         if here is None:
-            return None
-        there = here if not regime.is_whole else objective.point_of_batch(
-            metric, -metric.whiten(here.weights))
-        sizes = [float(np.linalg.norm(metric.pull(each.gradient))) for each in (here, there)]
-        return cls(sizes[0], max(filter(math.isfinite, sizes), default=0.))
-
-    def of_mean(self, dtype):
-        """Return by how much rounding may change a mean gradient."""
-        return ROUGHLY * precision_of(dtype) / 2 * self.of_zero
+            return before
+        if not of_zero:
+            there = objective.point_of_batch(metric, -metric.whiten(here.weights))
+            of_zero = float(np.linalg.norm(metric.pull(there.gradient)))
+            of_zero = of_zero if math.isfinite(of_zero) else 0.
+        of_batch, size = (float(np.linalg.norm(part(here.gradient)))
+                          for part in (metric.pull, metric.sizes))
+        if not math.isfinite(size):
+            return before._replace(of_zero=of_zero)
+        of_batch, size = objective.agree(of_batch, max(size, of_zero))
+        return cls(of_batch, of_zero, size * precision_of(dtype) / 2)
 
 
 @dataclasses.dataclass
 class Learned:
-    """What is learned, by `learning.py` and from checks.
+    """What is learned, by `learning.py` and `newton_cg.py`.
 
     Attributes
     ----------
     is_fresh : bool
-        Whether the next snapshot begins a regime.
+        Whether the next snapshot begins anew.
     rows_differ : bool
         Whether some passes had another number of rows than the one before, or others.
     largest : float
         Largest objective so far, whose rounding may be in all that comes later.
     noise : Noise
         Of the gradients.
-    smallest : float
-        The smallest curvature beside that of the regime's pairs, as the latest check has found it.
+    metric : Metric or None
+        The variables; None where distances are not known.
+    dtype : str
+        'float32' or 'float64', that of the weights.
+    pairs : SecantPairs or None
+        Directions and their products with the Hessian.
+    radius : float or None
+        That of the trust region; None before the first path.
+    path : Path or None
+        That from the weights of now.
+    is_stuck : bool
+        Whether no point of it lowers the objective.
     next_check : int
-        The snapshot before which the next check is made only if its word is likely: a check that
-        has failed takes as many passes as there are snapshots in between.
-    regime : Regime or Composite, or None
-        The metric, and curvatures in it; None before the first snapshot.
-    point : Point
-        The latest snapshot. No file has it, nor what follows.
-    way, end : numpy.ndarray
-        The way from there to the optimum, as the regime has it, in the variables of the metric;
-        the weights at its end.
+        The snapshot before which no path is looked for, beside other optimizers.
+    point : Point or None
+        The latest snapshot. No file has it.
     """
 
     is_fresh: bool = True
     rows_differ: bool = False
     largest: float = 0.
     noise: Noise = Noise()
-    smallest: float = 1.
+    metric: Optional[Metric] = None
+    dtype: str = 'float32'
+    pairs: Optional[SecantPairs] = None
+    radius: Optional[float] = None
+    path: Optional[Path] = None
+    is_stuck: bool = False
     next_check: int = 0
-    regime: Optional[Regime] = None
     point: Optional[Point] = None
-    way: Any = None
-    end: Any = None
+
+    def begin(self, metric, dtype, units, room):
+        """Begin with other variables, of which nothing is known."""
+        self.metric, self.dtype, self.is_fresh = metric, dtype, False
+        self.rows_differ, self.largest, self.noise, self.next_check = False, 0., Noise(), 0
+        self.forget_curvature(units, room)
+
+    def forget_curvature(self, units, room=None):
+        """Forget the pairs and what follows from them; `units` as of an Objective."""
+        self.radius, self.path, self.is_stuck = None, None, False
+        if self.metric is not None:
+            self.pairs = SecantPairs(
+                self.metric.size, 1 / units, self.pairs.room if room is None else room)
 
     def forget(self):
-        """Let the next snapshot measure everything anew, since the weights or data are others."""
-        self.is_fresh, self.smallest, self.next_check, self.largest = True, 1., 0, 0.
-        self.rows_differ = False
+        """Let the next snapshot begin anew, since the weights or data are others."""
+        self.is_fresh = True
 
     @property
-    def knows_distance(self):
-        """Whether the metric is that of the outputs, and the way is known."""
-        regime = self.regime
-        return bool(regime.is_whole and regime.pairs.gamma and np.isfinite(self.way).all())
+    def rounding(self):
+        """By how much rounding of weights and gradient moves the outputs, about."""
+        return self.metric.rounding(self.point.weights, self.dtype) + (
+            self.pairs.gamma * self.noise.rounding)
 
+    @property
     def flat_part(self):
-        """Name the parameter along which the way goes, if there is hardly a curvature."""
-        if self.regime is None or not self.knows_distance or not self.way.any():
-            return ''
-        pairs, way = self.regime.pairs, self.way
-        curvature = way @ pairs.inverse()(way) / (way @ way)
-        return self.regime.metric.largest_part(way) if curvature * pairs.gamma < SLIGHT else ''
-
-    def learn_check(self, check, number):
-        """Learn from a Check at the snapshot of a number."""
-        pairs = self.regime.pairs
-        self.noise, self.smallest = check.noise, check.smallest
-        self.next_check = number + check.passes
-        if check.flattest is not None:
-            pairs.flat = check.flattest
-        for pair in check.pairs:
-            pairs.add(*pair)
-        if check.pairs:
-            self.set_way(self.point)
-
-    def set_way(self, point):
-        """Find the way to the optimum from the Point where training is now."""
-        self.point = point
-        self.way, self.end = self.regime.way(point)
+        """The parameter along which the path goes, if there is hardly a curvature; or ''."""
+        path = self.path
+        return self.metric.largest_part(path.move) if path is not None and (
+            path.curvature * self.pairs.gamma < SLIGHT) else ''

@@ -9,7 +9,6 @@ from ..core.arrays import precision_of
 
 # Eigenvalue of a correlation matrix: beside the inverse of a smaller one steps lose the others.
 _SMALLEST = {'float32': 1e-10, 'float64': 1e-13}
-_CHANGED = 2  # factor of a decay from which on the metric follows
 _LARGE = 1e-6  # beside the largest mean square: a decay for which columns need not be scaled
 _INVARIANT = 100  # times the precision, relative: a sum of gradients that is rounding
 _CONSTANT = 2  # times the precision, relative to its size: the deviation of a column without any
@@ -38,8 +37,6 @@ class Block:
         Weight decay of each name times gamma.
     dtype : str
         'float32' or 'float64', which steps are computed in.
-    former : Block, optional
-        One of the same moments, whose eigenvectors are used again.
 
     Attributes
     ----------
@@ -57,10 +54,8 @@ class Block:
         Norm of the largest gradient so far, of which that is known.
     """
 
-    _eigen = None  # of the covariances without a decay, which moves the eigenvalues alone
-
     def __init__(self, names, axis, moments, decays, dtype, is_invariant=False,
-                 largest_gradient=0., former=None):
+                 largest_gradient=0.):
         self.names, self.axis, self.moments = tuple(names), axis, moments
         self.decays, self.dtype = decays, dtype
         self.is_invariant = self.sums_up = is_invariant
@@ -76,9 +71,7 @@ class Block:
         least = _CONSTANT * precision_of(dtype) * np.abs(self.mean)
         varies = variances + decays[0] > least * least
         if is_full and decays[0] > _LARGE * self.diagonal.max():
-            if former is not None and former._about == about:
-                self._eigen = former._eigen
-            values, vectors = self._eigen = self._eigen or np.linalg.eigh(spread)
+            values, vectors = np.linalg.eigh(spread)
             root = np.sqrt(np.maximum(values, 0.) + decays[0])
             self.factor, self.root = vectors / root, (vectors * root).T
             self.resolved, share = root > 0, 1 - decays[0] / np.square(root)
@@ -102,14 +95,6 @@ class Block:
         self.diagonal = np.append(np.where(self.diagonal > 0, self.diagonal, 1.),
                                   self.last ** 2)[:len(mean) + len(names) - 1]
 
-    def with_decays(self, decays):
-        """Return the block with other decays, itself if they are hardly others."""
-        if all(max(now, new) <= _CHANGED * min(now, new)
-               for now, new in zip(self.decays, decays)):
-            return self
-        return Block(self.names, self.axis, self.moments, decays, self.dtype, self.is_invariant,
-                     self.largest_gradient, self)
-
     def whiten(self, weights, bias=None):
         """Return the inverse of F times the rows of each output, and times their biases."""
         rows = _times(weights, self.root.T)
@@ -120,6 +105,13 @@ class Block:
         if bias is not None:
             weights = weights - np.outer(bias, self.mean)
         return _times(weights, self.factor), None if bias is None else bias / self.last
+
+    def sizes(self, weights, bias=None):
+        """Return sizes of what is summed in `pull`, as it returns the sums."""
+        weights = abs(weights)
+        if bias is not None:
+            weights = weights + np.outer(abs(bias), abs(self.mean))
+        return _times(weights, abs(self.factor)), None if bias is None else abs(bias) / self.last
 
     def push(self, rows, last=None):
         """Return F times what `whiten` returns."""
@@ -152,19 +144,24 @@ class Block:
         block.mean = 0 * self.mean
         return block
 
-    def spread(self, weights, bias=None, about_zero=False):
-        """Return the square of the norm of the outputs about their mean, in M.
+    def spreads(self, weights, bias=None):
+        """Return the square of each output's norm about its mean, in M; of one that joins all.
 
-        What the loss does not see does not count.
+        All are joined where the loss does not see what they have in common.
         """
         moment, means = self.moments.spread, weights @ self.moments.mean
-        about = 1. if about_zero else self._about
-        if about_zero and bias is not None:
-            means = means + bias
         if self.is_invariant:
             weights, means = weights - weights.mean(axis=0), means - means.mean()
-        return float((weights * (_times(weights, moment) + self.decays[0] * weights)).sum()
-                     + about * np.square(means).sum())
+        return self._joined((weights * (_times(weights, moment) + self.decays[0] * weights)).sum(
+            axis=1) + self._about * np.square(means))
+
+    def lengths(self, rows, last=None):
+        """Return the square of each output's norm of what `whiten` returns, joined likewise."""
+        squares = np.square(rows).sum(axis=1)
+        return self._joined(squares if last is None else squares + np.square(last))
+
+    def _joined(self, squares):
+        return squares.sum(keepdims=True) if self.is_invariant else squares
 
 
 def _times(rows, matrix):
@@ -218,6 +215,10 @@ class Metric:
         """Return the gradient with respect to u."""
         return self._through('pull', gradient, lambda root: root, sees=True)
 
+    def sizes(self, gradient):
+        """Return sizes of what is summed in `pull`, of which its rounding is a part."""
+        return self._through('sizes', gradient, lambda root: root)
+
     def unpull(self, gradient):
         """Return the gradient with respect to the weights."""
         return self._through('unpull', gradient, lambda root: 1 / root)
@@ -232,19 +233,25 @@ class Metric:
             return u
         return self._through('seen_by_loss', u, lambda root: 1.)
 
-    def resolved(self, u):
-        """Return u without the directions in which inputs do not vary."""
-        u = u.copy()
+    def unseen_by_loss(self, weights):
+        """Return u of weights where the loss does not see them, of which a decay leaves nothing."""
+        u = self.whiten(weights)
+        return u - self.seen_by_loss(u)
+
+    def resolved(self, u, weights, proximal):
+        """Return u without the directions that say nothing of the distance at weights.
+
+        Inputs do not vary along them, the loss does not see them, or an operator holds a weight at
+        0; `proximal` maps names to operators.
+        """
+        if proximal:
+            free = self.vector({name: (array != 0) | (name not in proximal)
+                                for name, array in self.arrays(weights).items()})
+            u = self.whiten(self.without_shifts(self.push(u), free.astype(float)))
+        u = self.seen_by_loss(u).copy()
         for block in self.blocks:
             rows = self._rows(block, u)[0]  # a view
             rows[:, ~block.resolved] = 0.
-        return u
-
-    def without(self, u, names):
-        """Return u without the parameters of these names."""
-        u = u.copy()
-        for name in names:
-            u[self._places[name]] = 0.
         return u
 
     def without_shifts(self, weights, free):
@@ -287,12 +294,6 @@ class Metric:
         return [weights if block.axis else weights.T,
                 *(vector[self._places[name]] for name in block.names[1:])]
 
-    def with_decays(self, decays, gamma):
-        """Return the metric with other decays times gamma; this one if that changes it little."""
-        blocks = [block.with_decays([gamma * decays[name] for name in block.names])
-                  for block in self.blocks]
-        return self if blocks == self.blocks else Metric(self.shapes, self.multipliers, blocks)
-
     def find_invariant(self, gradient, is_first, has_operator=False):
         """Find the blocks of several outputs whose loss gradients always add up to 0."""
         for block in self.blocks if np.isfinite(gradient).all() else ():
@@ -306,21 +307,34 @@ class Metric:
             block.is_invariant = block.sums_up and not has_operator and bool(
                 block.decays[0] or not sum(block.decays))
 
-    def spread(self, weights, about_zero=False):
-        """Return the norm of u without biases: in a block that of the outputs about their mean.
+    def spread(self, weights):
+        """Return the norm of u without biases: in a block that of the outputs about their mean."""
+        of_blocks, others = self._of_outputs('spreads', weights)
+        is_matrix = any(len(shape) > 1 for shape in self.shapes.values())
+        return math.sqrt(of_blocks.sum() + sum(
+            float(np.square(array).sum()) / self.multipliers[name]
+            for name, array in others.items() if array.ndim > 1 or not is_matrix))
 
-        With `about_zero` it is that of the outputs themselves.
-        """
-        arrays, total = self.arrays(weights), 0.
+    def relative(self, u, weights):
+        """Return the norm of u beside the spread of weights, the largest of all outputs."""
+        lengths, others = self._of_outputs('lengths', u)
+        spreads, _ = self._of_outputs('spreads', weights)
+        rest = sum(float(np.square(array).sum()) for array in others.values())
+        if not len(spreads):
+            lengths, spreads = np.zeros(1), np.array([self.spread(weights) ** 2])
+        with np.errstate(all='ignore'):
+            found = np.sqrt(np.where(lengths + rest == 0, 0., (lengths + rest) / spreads)).max()
+        return float(found) if np.isfinite(found) else math.inf
+
+    def _of_outputs(self, method, vector):
+        """Return what a method of blocks returns of a vector, and the other parameters' arrays."""
+        arrays, found = self.arrays(vector), [np.zeros(0)]
         for block in self.blocks:
-            total += block.spread(*self._rows(block, weights), about_zero=about_zero) / (
-                self.multipliers[block.names[0]])
+            by = self.multipliers[block.names[0]] if method == 'spreads' else 1.
+            found.append(getattr(block, method)(*self._rows(block, vector)) / by)
             for name in block.names:
                 del arrays[name]
-        is_matrix = any(len(shape) > 1 for shape in self.shapes.values())
-        return math.sqrt(total + sum(
-            float(np.square(array).sum()) / self.multipliers[name]
-            for name, array in arrays.items() if array.ndim > 1 or not is_matrix))
+        return np.concatenate(found), arrays
 
     def diagonal(self, power):
         """Map names of the blocks to a power of M's diagonal, in a shape that broadcasts."""

@@ -12,6 +12,7 @@ import numpy as np
 from ..core.arrays import like, shifted, with_dense_storage
 from ..core.front_end import BatchesOfPass, joined_count
 from ..data.iterators import leaves_out_other_rows
+from .metric import Metric
 from .moments import InputMoments
 
 
@@ -152,11 +153,15 @@ class Objective:
         moments = InputMoments(self._reference, self._pass) if reads_inputs else None
         self._is_read = True
         self._sample = SampledBatch(self._pass, self.number, moments)
+        self._svrg.training.passes += 1
         self._svrg.take_snapshot(self._trained.model, self._sample, self._workers, may_be_undone)
         snapshot = self._svrg.snapshot
         self.number, self.batches = snapshot.num_taken, self._sample.read
         self.units = self.mean_gradient.per_row(snapshot.full_gradient)
-        return moments.of_all(self._workers) if moments else {}
+        if moments is None:
+            return {}
+        self.point_of_batch(Metric({}, {}), draws=True)  # gluon's layers tell if they draw then
+        return moments.of_all(self._workers)
 
     @contextlib.contextmanager
     def stale_on_error(self, forget):
@@ -191,10 +196,6 @@ class Objective:
     def has_moved_from(self, kept):
         """Tell whether the snapshot has other weights than one that was kept."""
         return not _are_equal(self._reference.weights(), kept.values)
-
-    def has_other_rows(self, kept):
-        """Tell whether the pass has had another number of rows than that of one that was kept."""
-        return self._svrg.snapshot.full_gradient.rows != kept.full_gradient.rows
 
     def go_back(self, kept):
         """Set the model and the snapshot to one that was kept."""
@@ -233,6 +234,7 @@ class Objective:
         """Return the Point at the snapshot plus a move of the variables, by another pass."""
         self.rewind()
         self._is_read = True
+        self._svrg.training.passes += 1
         return self._point_near(
             metric, move, self._pass.batches(self._reference.batches_at_once), self._pass)
 

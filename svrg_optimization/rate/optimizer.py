@@ -1,7 +1,8 @@
-"""Optimizer 'newton_cg': L-BFGS at snapshots, in the metric of the inputs."""
+"""The optimizer 'newton_cg', which has no learning rate. `newton_cg.py` is what it does."""
 
 import mxnet as mx
 
+from .._warn_once import warn
 from ..core.requirements import ALL_ROWS, SNAPSHOTS, require
 from ..svrg_optimizer import _register, class_name_and_arguments
 
@@ -10,16 +11,20 @@ _MODULES_DEFAULT = (('learning_rate', 0.01),)  # of `fit` and `init_optimizer`: 
 
 @_register
 class Newton_CG(mx.optimizer.Optimizer):  # noqa: N801 (MXNet registers the name in lower case)
-    """Optimizer 'newton_cg', which makes no steps: snapshots move the weights.
+    """Optimizer 'newton_cg', which makes no steps: iterations of Newton's method move the weights.
 
     Parameters
     ----------
+    momentum : float
+        Has no effect, so that scripts which give it for steps run.
     **others
         As in ``mxnet.optimizer.Optimizer``, for example `wd`; but none of a learning rate.
     """
 
-    def __init__(self, **others):
+    def __init__(self, momentum=0., **others):
         super().__init__(learning_rate=1., **others)
+        if momentum:
+            warn('momentum=%r has no effect with newton_cg, which makes no steps' % momentum)
 
     def create_state(self, index, weight):
         """Return None."""
@@ -68,12 +73,12 @@ def check_newton_cg(optimizer, optimizer_params, alpha, on_servers, batches=None
         raise TypeError('lr_scheduler must be an object or None, not %r' % (scheduler,))
     if klass is not Newton_CG:
         return
-    names = ('momentum', 'lr_scheduler', 'clip_gradient', *['learning_rate'] * isinstance(
+    names = ('lr_scheduler', 'clip_gradient', *['learning_rate'] * isinstance(
         optimizer, str))  # an instance has its own rate
     for argument in names:
         if arguments.get(argument):
-            raise ValueError('%s must not be given with newton_cg, which makes no steps, and not '
-                             'be %r' % (argument, arguments[argument]))
+            raise ValueError('%s must not be given with newton_cg, which makes no steps: it is %r'
+                             % (argument, arguments[argument]))
     if not callable(alpha) and alpha == 0:
         require(SNAPSHOTS, {'newton_cg': True}, 'alpha', alpha)
     if batches is not None:

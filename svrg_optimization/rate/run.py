@@ -40,7 +40,7 @@ class Run:
         self._svrg, self._trained, self._logger = svrg, trained, logger
         self._take_snapshot = take_snapshot
         training, former = svrg.training, svrg.training.data
-        training.begin(svrg.snapshot.num_taken, reference_to(train_data))
+        training.begin(reference_to(train_data))
         if former and former() is not train_data:
             svrg.snapshot.is_stale = True  # it is of other data
         if not training.is_resumed:
@@ -66,7 +66,7 @@ class Run:
         snapshot = self._svrg.snapshot
         return not self.is_plain and (
             is_scheduled or self.moves or not snapshot.is_active or snapshot.is_stale
-            or self._svrg.training.has_converged(snapshot))  # as in a file
+            or self._svrg.training.has_converged(snapshot.num_taken))  # as in a file
 
     def begin_epoch(self, epoch, is_scheduled):
         """Take a snapshot if one is due; tell whether there is such an epoch.

@@ -2,10 +2,10 @@ r"""Secant pairs: the last moves between snapshots, with the changes of the grad
 
 import numpy as np
 
-from .constants import BYTES, LATEST, PAIRS
+from .constants import BYTES, LATEST
 
 
-def room_for(size, most=PAIRS):
+def room_for(size, most):
     """Return how many pairs of so many float64 numbers are kept, `most` at most."""
     if not size:
         return 0
@@ -23,18 +23,18 @@ class SecantPairs:
     ----------
     size : int
         How many numbers a move has.
-    most : int
-        How many pairs are kept at most.
+    gamma : float
+        That before any pair.
+    room : int
+        How many pairs are kept.
 
     Attributes
     ----------
     moves, changes : numpy.ndarray
         S and Y.
-    flat : numpy.ndarray
-        The flattest direction of the latest check that has failed, 0 before one.
-    gamma : float or None
+    gamma : float
         The least :math:`s^T y / y^T y` of the latest pairs, the second formula of Barzilai and
-        Borwein; None before it is known.
+        Borwein.
 
     References
     ----------
@@ -44,10 +44,9 @@ class SecantPairs:
        and Their Use in Limited Memory Methods", Mathematical Programming 63, 1994.
     """
 
-    def __init__(self, size, most=PAIRS):
-        self.room, self.gamma = room_for(size, most), None
+    def __init__(self, size, gamma, room):
+        self.gamma, self.room = gamma, room
         self.moves = self.changes = np.zeros((0, size))
-        self.flat = np.zeros(size)
 
     def __len__(self):
         return len(self.moves)
@@ -59,17 +58,9 @@ class SecantPairs:
             self.moves, self.changes = (
                 np.array([*rows[kept:], row / root])
                 for rows, row in ((self.moves, move), (self.changes, change)))
-
-    def transform(self, of_move, of_change):
-        """Write the pairs in other variables, given functions of s and of y."""
-        if self.flat.any():
-            self.flat = of_move(self.flat)
-        pairs, self.moves, self.changes = zip(self.moves, self.changes), *(
-            np.zeros((0, self.moves.shape[1])),) * 2
-        for move, change in pairs:
-            move, change = of_move(move), of_change(change)
-            self.add(move, change)
             self.gamma = 1 / max(self.squares())
+        else:
+            self.gamma = (change @ move) / (change @ change)
 
     def squares(self):
         """List the curvature y'y / s'y of the latest pairs, the largest that each shows."""

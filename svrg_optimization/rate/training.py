@@ -3,7 +3,7 @@
 import math
 import weakref
 
-from .._argument_checks import check_like
+from .convergence import Verdict
 from .learned import Learned
 from .result import Result
 from .saved import learned_of, state_of
@@ -15,44 +15,33 @@ class Training:
 
     Attributes
     ----------
-    epochs, checks : int
-        Epochs so far, and passes that have checked how far the optimum is.
+    epochs, passes : int
+        Epochs so far, and passes apart from those of steps, in which each row is read once with
+        its gradient.
+    learned : Learned
+        What snapshots have taught.
     is_resumed : bool
         Whether the next run goes on with a snapshot of a file.
-    check : Check or None
+    verdict : Verdict
         The latest one.
-    is_hidden : bool
-        Whether rounding hides how far the optimum is.
     data : callable or None
         Returns the data of the training, as `reference_to` does; None before any training.
     """
 
     def __init__(self):
-        self._learned = self._converged_at = None
+        self.learned, self._converged_at = Learned(), None
         self.is_resumed = self.keeps_history = False
-        self.begin(0)
+        self.begin()
 
-    def begin(self, num_taken, data=None):
-        """Begin to count, given the number of snapshots so far."""
-        self.data = data
-        self._taken_before, self.epochs, self.checks = num_taken, 0, 0
-        self._result = self._found_at = self._first = self.check = None
-        self.is_hidden = False
-
-    def passes(self, objective):
-        """Return how often each row was read with its gradient, in a step at both weights."""
-        of_steps = 0 if objective.moves else 2 * self.epochs
-        return of_steps + self.checks + objective.number - self._taken_before
-
-    def learned(self):
-        """Return what is learned."""
-        self._learned = self._learned or Learned()
-        return self._learned
+    def begin(self, data=None):
+        """Begin to count."""
+        self.data, self.epochs, self.passes, self.verdict = data, 0, 0, Verdict()
+        self._result = self._found_at = self._first = None
 
     def forget(self):
         """Forget earlier snapshots, which say nothing of other data or of weights set by users."""
-        if self._learned and not self.keeps_history:
-            self._learned.forget()
+        if not self.keeps_history:
+            self.learned.forget()
 
     def is_of_other_data(self, train_data):
         """Tell whether these may be other data than in the last call, or a file has those."""
@@ -61,11 +50,7 @@ class Training:
 
     # What snapshots have found
 
-    def has_converged(self, snapshot):
-        """Tell whether the latest snapshot was found to be at the optimum."""
-        return snapshot.is_active and self.has_converged_at(snapshot.num_taken)
-
-    def has_converged_at(self, number):
+    def has_converged(self, number):
         """Tell whether the snapshot of a number was found to be at the optimum."""
         return self._converged_at == number
 
@@ -75,9 +60,10 @@ class Training:
             self.record(objective)
         return self._result if self._found_at == objective.number else None
 
-    def record(self, objective, reason=None, distance=math.inf):
+    def record(self, objective, verdict=None, reason=None):
         """Make the Result of the latest snapshot, and keep it."""
-        norm = objective.norm
+        norm, self.verdict = objective.norm, verdict or Verdict()
+        distance = self.verdict.distance
         self._keep(Result(
             reason if math.isfinite(norm) else 'not finite', objective.value, norm,
             distance if math.isfinite(distance) else None, 0, 0), objective)
@@ -90,7 +76,8 @@ class Training:
 
     def _keep(self, result, objective):
         number = objective.number
-        result = result._replace(epochs=self.epochs, passes=self.passes(objective))
+        result = result._replace(epochs=self.epochs, passes=(
+            self.passes if objective.moves else self.passes + 2 * self.epochs))
         self._first = self._first or result
         if result.reason:
             result = result._replace(words=sentence(result, objective, self))
@@ -108,23 +95,14 @@ class Training:
     def state(self):
         """Return what `load_state` takes."""
         return {'converged_at': self._converged_at,
-                'learned': self._learned and state_of(self._learned)}
-
-    @staticmethod
-    def check_state(name, state):
-        """Raise a ValueError unless a file has what `state` returns."""
-        check_like(name, 'training', {**state, 'learned': None},
-                   {'converged_at': None, 'learned': None})
-        _learned_of(state)
+                'learned': self.learned.metric and state_of(self.learned)}
 
     def load_state(self, state, names=None):
         """Go on with what `state` has returned; `names` maps former names to those of now."""
-        self._converged_at, self._learned = state['converged_at'], _learned_of(state, names)
+        self._converged_at = state['converged_at']
+        saved = state['learned']
+        self.learned = Learned() if saved is None else learned_of(saved, names or {})
         self.is_resumed = True
-
-
-def _learned_of(state, names=None):
-    return state['learned'] and learned_of(state['learned'], names)
 
 
 def reference_to(data):

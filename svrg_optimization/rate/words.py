@@ -33,9 +33,9 @@ def sentence(found, objective, training):
 
 def _advice(found, objective, training):
     """List what may keep a training from convergence, the likeliest first, and if it applies."""
-    noise, check = ', '.join(objective.noise_sources), training.check
-    learned = training.learned()
-    part = check and check.flat or learned.flat_part()
+    noise, check = ', '.join(objective.noise_sources), training.verdict.check
+    learned = training.learned
+    part = check and check.flat or learned.flat_part
     flat = ('the loss hardly changes along %s, as where classes are separable or a column has one '
             'value' % part)
     is_free = part and not objective.mean_gradient.proximal and (
@@ -54,7 +54,8 @@ def _advice(found, objective, training):
         (found.norm == 0, 'the gradient is 0, as at the optimum of a hinge loss or where it is '
                           'rounded to 0'),
         (is_free, flat + ': without weight decay there may be no optimum'),
-        (training.is_hidden, 'rounding of %s hides how far the optimum is' % objective.dtype),
+        (training.verdict.is_hidden,
+         'rounding of %s hides how far the optimum is' % objective.dtype),
         (part, flat),
         (found.distance is None, 'distances are known for linear models only'),
         (True, '%smore epochs may be needed' % (
