@@ -11,7 +11,7 @@ RESIDUAL = 0.1
 LEAST, GOOD = 1e-4, 0.75
 SHRINK, GROW = 0.25, 4.
 # Products of a path, and trials on it, at most.
-PRODUCTS, TRIALS = 30, 12
+PRODUCTS, TRIALS = 60, 12
 # By how much the curvature of a loss may be less than 1: a quarter is that of the logistic one.
 CURVATURES = 4
 # Passes of a check at most.

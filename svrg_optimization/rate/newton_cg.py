@@ -91,7 +91,7 @@ def solve(objective, learned):
     nearby, points, changes = Nearby(objective, learned), [0 * gradient], [0 * gradient]
     conjugate, ray, residual, is_exact = [], [], -gradient, size == 0
     longest = np.linalg.norm(pairs.times(gradient))
-    while not is_exact and len(conjugate) < PRODUCTS:
+    while not is_exact and len(conjugate) < min(PRODUCTS, metric.size):
         direction = pairs.times(residual)
         for former, product, curvature in conjugate:
             direction = direction - (product @ direction / curvature) * former
