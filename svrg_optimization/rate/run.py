@@ -75,13 +75,14 @@ class Run:
         """
         if self.has_ended:
             return False
+        self._svrg.training.epochs += self.moves  # it is made now
         if self.is_due(is_scheduled):
             self._take(epoch)
         return self.moves or not self.has_ended
 
     def end_epoch(self):
-        """Count an epoch that was trained."""
-        self._svrg.training.epochs += 1
+        """Count an epoch of steps."""
+        self._svrg.training.epochs += not self.moves
 
     def finish(self, epoch):
         """Let a last snapshot decide whether training has converged; say why it has ended.
@@ -116,15 +117,21 @@ class Run:
         if svrg.snapshot.num_taken == taken:  # by an override
             return
         result = svrg.training.result(Objective(svrg, self._trained))
-        for words, number in (
-                ('Full gradient time=%.3f', seconds),
-                ('Full gradient norm=%.1e', result.norm), ('Full objective=%g', result.objective),
-                ('Distance=%.1e', result.distance), ('Full gradient batches=%d', None if (
-                    svrg.settings.full_grad_batches is None) else (
-                        svrg.snapshot.full_gradient.batches))):
-            if number is not None:
-                log('Epoch[%d] ' + words, epoch, number)
-        self.has_ended = result.ends
+        if self.moves:
+            log('Epoch[%d] %s', epoch, ' '.join(words % number for words, number in (
+                ('Objective=%g', result.objective), ('Distance=%.1e', result.distance),
+                ('Passes=%d', result.passes)) if number is not None))
+        else:
+            for words, number in (
+                    ('Full gradient time=%.3f', seconds),
+                    ('Full gradient norm=%.1e', result.norm),
+                    ('Full objective=%g', result.objective),
+                    ('Distance=%.1e', result.distance), ('Full gradient batches=%d', None if (
+                        svrg.settings.full_grad_batches is None) else (
+                            svrg.snapshot.full_gradient.batches))):
+                if number is not None:
+                    log('Epoch[%d] ' + words, epoch, number)
+        self.has_ended = result.ends or self.moves and result.reason is not None
 
     def _say_why(self):
         """Set in the result why training has ended; log it, and warn if it did not converge."""
