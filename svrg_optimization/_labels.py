@@ -3,24 +3,22 @@
 from mxnet import gluon, nd
 
 # What labels must be, which ones are not, given the number of classes, and what to do.
-_CLASSES = ('whole numbers from 0 to %d', lambda labels, classes: (
+CLASSES = ('whole numbers from 0 to %d', lambda labels, classes: (
     (labels < 0) | (labels >= classes) | (labels != labels.round())),
-            'begin with class 0')
-_PROBABILITIES = ('from 0 to 1', lambda labels, _: (labels < 0) | (labels > 1),
-                  'of -1 and 1 make (y + 1) / 2')
+           'begin with class 0')
+PROBABILITIES = ('from 0 to 1', lambda labels, _: (labels < 0) | (labels > 1),
+                 'of -1 and 1 make (y + 1) / 2')
 _SIGNS = '-1 or 1', lambda labels, _: abs(abs(labels) - 1) > 0, 'of 0 and 1 make 2 y - 1'
 _RULES = {
-    'SoftmaxOutput': _CLASSES, 'Softmax': _CLASSES, 'SVMOutput': _CLASSES,
-    'LogisticRegressionOutput': _PROBABILITIES,
-    gluon.loss.SoftmaxCELoss: _CLASSES, gluon.loss.SigmoidBCELoss: _PROBABILITIES,
+    gluon.loss.SoftmaxCELoss: CLASSES, gluon.loss.SigmoidBCELoss: PROBABILITIES,
     gluon.loss.LogisticLoss: _SIGNS, gluon.loss.HingeLoss: _SIGNS,
     gluon.loss.SquaredHingeLoss: _SIGNS}
 
 
-def check_layer(warn_once, layer, scores, labels):
-    """Look at the labels that a loss layer of a symbol gets, given its node."""
-    rule, classes, ignored = _RULES.get(layer['op']), None, None
-    if rule is _CLASSES:
+def check_layer(warn_once, layer, rule, scores, labels):
+    """Look at the labels that a loss layer of a symbol gets, given its node and their rule."""
+    classes = ignored = None
+    if rule is CLASSES:
         attrs = layer.get('attrs', {})
         are_classes = labels.size < scores.size  # and no probabilities
         classes = scores.size // (labels.size if are_classes else scores.shape[0])
@@ -36,10 +34,10 @@ def check_block(warn_once, block, scores=None, labels=None, *weights):
         return
     rule = next((_RULES[each] for each in type(block).__mro__ if each in _RULES), None)
     if getattr(block, '_label_format', '') == 'binary':
-        rule = _PROBABILITIES
+        rule = PROBABILITIES
     is_known = not weights and getattr(block, '_sparse_label', True)  # weights may leave rows out
     _check(warn_once, block.name, rule, labels if is_known else None,
-           scores.shape[block._axis] if rule is _CLASSES else None)
+           scores.shape[block._axis] if rule is CLASSES else None)
 
 
 def _check(warn_once, loss, rule, labels, classes=None, ignored=None):

@@ -87,9 +87,8 @@ class SVRGModule(Module):
         Epochs from one snapshot to the next, 1 or more; 2 by default. It may be set later as an
         attribute.
     loss_is_mean : bool, optional
-        Whether the loss is a mean over the rows of a batch rather than a sum.
-        By default this is read from the symbol: from ``normalization='batch'`` or ``'valid'``
-        of its loss layers, and operators such as in ``MakeLoss(mean(...))``.
+        Whether the loss is a mean over the rows of a batch rather than a sum. By default it is
+        measured what the symbol's loss of some rows is of the losses of their parts.
     alpha : float or callable
         The coefficient :math:`\alpha` of α-SVRG [2]_,
 
@@ -688,8 +687,9 @@ class SVRGModule(Module):
         UserWarning
             Once if the full gradient is not finite, with ``nonfinite='warn'``, a loop after the
             last snapshot has found no batch of an NDArrayIter, the network has random layers
-            other than Dropout, or the padding of a batch cannot be cut off: its
-            gradient then includes the padding, weighted by the fraction of real rows.
+            other than Dropout, the padding of a batch cannot be cut off: its
+            gradient then includes the padding, weighted by the fraction of real rows, or
+            `loss_is_mean` cannot be measured.
         """
         if not (self.binded and self.for_training and self.params_initialized):
             raise RuntimeError('update_full_grads needs a module that is bound with '

@@ -7,7 +7,7 @@ from mxnet import ndarray as nd
 from mxnet.executor_manager import _split_input_slice
 
 from ..core.arrays import is_row_sparse, is_same
-from ..data.batch_rows import batch_axis, labels_of
+from ..data.batch_rows import labels_of
 from ..mxnet_repair.executors import forward
 
 
@@ -107,9 +107,7 @@ def bytes_of_activations(module):
 def can_merge_batches(module):
     """Tell whether a module's inputs can have the rows of several batches."""
     return (len(module._context) == 1 and not module._state_names
-            and not any(module._exec_group.group2ctxs)
-            and all(batch_axis(description) == 0
-                    for description in module.data_shapes + (module.label_shapes or [])))
+            and not any(module._exec_group.group2ctxs))
 
 
 def is_bound_for(module, batch):

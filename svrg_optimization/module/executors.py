@@ -11,6 +11,7 @@ from ..core.full_gradient import BatchGradient
 from ..data.batch_rows import arrays_of, labels_of, resized, shapes_of
 from ..data.iterators import rows_of_batch
 from . import executor_group
+from .graph import check_sizes
 from .loss_reduction import LossReduction
 from .losses import Losses
 
@@ -30,7 +31,7 @@ class Executors:
     """
 
     def __init__(self, model, graph, loss_is_mean):
-        self._nodes, self._loss_is_mean = graph['nodes'], loss_is_mean
+        self._loss_is_mean, self._inputs = loss_is_mean, []
         self._losses = Losses(model.symbol, graph, {
             *model._data_names, *model._label_names, *model._state_names})
         self._new_module = functools.partial(
@@ -39,7 +40,6 @@ class Executors:
             state_names=model._state_names, group2ctxs=model._group2ctxs)
         self.module = self._new_module(work_load_list=model._work_load_list)
         self._state_names = model._state_names
-        self.loss_reduction = None
         self._forget_further_ones()
 
     def _forget_further_ones(self):
@@ -47,8 +47,8 @@ class Executors:
 
     def bind(self, model, shared=None):
         """Bind as the model is bound, with the parameters of `shared`, further Executors."""
-        shapes = dict(model.data_shapes + (model.label_shapes or []))
-        self.loss_reduction = LossReduction(model.symbol, self._nodes, shapes, self._loss_is_mean)
+        self._inputs = model.data_shapes + (model.label_shapes or [])
+        vars(self).pop('loss_reduction', None)
         if not model.for_training:
             return
         requests = {name: 'write' if name in model._param_names and request != 'null' else 'null'
@@ -72,6 +72,11 @@ class Executors:
             self.module.get_params()  # copied from the old executors for the next ones
         self.module._reset_bind()
         self._forget_further_ones()
+
+    @functools.cached_property
+    def loss_reduction(self):
+        """The LossReduction of what is bound, which is measured when it is needed."""
+        return LossReduction(self._losses, self._inputs, self._loss_is_mean)
 
     # Which module
 
@@ -108,6 +113,7 @@ class Executors:
         other = self._new_module(work_load_list=executor_group.work_loads(
             self.module, rows_of_batch(None, data_shapes)))
         try:
+            check_sizes(self._losses.graph, dict([*data_shapes, *(label_shapes or [])]))
             other.bind(data_shapes, label_shapes, shared_module=self.module,
                        grad_req=executor_group.gradient_requests(self.module))
         except (RuntimeError, ValueError):

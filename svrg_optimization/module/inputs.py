@@ -1,21 +1,17 @@
 """Inputs of a symbol's first layers: what is computed from data and labels alone."""
 
 import json
-import re
 
 import mxnet as mx
 import numpy as np
 
 from ..core.front_end import Layer
-from .loss_reduction import GRADIENT_STOPS, computed_from, is_set
+from .graph import GRADIENT_STOPS, computed_from, is_random, is_set
+from .losses import LAYERS
 
-_RANDOM = re.compile(
-    r'Dropout|_npx_dropout|_image_random_\w+|_?random_(?!pdf)\w+|_?sample_\w+|_?shuffle|normal'
-    r'|uniform|_npi_(bernoulli|choice|exponential|gamma|multinomial|normal|normal_n|random_randint'
-    r'|shuffle|uniform|uniform_n)')
 _ADDS = 'broadcast_add', 'broadcast_plus', 'elemwise_add', '_plus', '_Plus'
 _PRODUCTS = 'broadcast_mul', 'elemwise_mul', '_mul', '_Mul'
-_KEEP_FACTORS = 'MakeLoss', 'make_loss', 'sum', 'mean', 'negative', '_mul_scalar', '_div_scalar'
+_OF_THE_WHOLE = 'sum', 'mean', 'negative', '_mul_scalar', '_div_scalar'
 
 
 class Inputs:
@@ -58,9 +54,11 @@ class Inputs:
                          if self._nodes[place]['op'] not in GRADIENT_STOPS], []
         while len(losses) == 1:
             node = self._nodes[losses.pop()]
-            factors = [entry for entry in node['inputs'] if entry[0] in free]
-            if node['op'] in _KEEP_FACTORS or node['op'] in _PRODUCTS and factors:
-                found.extend(tuple(entry[:2]) for entry in factors)
+            factors = ([entry for entry in node['inputs'] if entry[0] in free]
+                       if node['op'] in _PRODUCTS else [])
+            found.extend(tuple(entry[:2]) for entry in factors)
+            if factors or node['op'] in _OF_THE_WHOLE or (
+                    node['op'] in LAYERS and LAYERS[node['op']].inputs == 1):
                 losses = [place for place, *_ in node['inputs'] if place not in free]
         return found
 
@@ -99,13 +97,3 @@ def _layers(nodes):
             found.append((Layer(weight, bias[0] if bias else None, int(
                 is_dense or is_set(attrs, 'transpose_b'))), tuple(entry[:2])))
     return found
-
-
-def is_random(node):
-    """Tell whether an operator draws random numbers."""
-    attrs = node.get('attrs', {})
-    return (_RANDOM.fullmatch(node['op']) is not None
-            or (node['op'] == 'RNN' and float(attrs.get('p', 0)) > 0)
-            or (node['op'] == 'LeakyReLU' and attrs.get('act_type') == 'rrelu')
-            or any(map(is_random, (inner for graph in node.get('subgraphs', [])
-                                   for inner in graph['nodes']))))

@@ -1,47 +1,47 @@
-"""Reduction of a symbol's losses over a batch: sums or means."""
+"""Reduction of a symbol's losses over the rows of a batch: sums or means."""
 
-import re
+import contextlib
 
-_LOSSES = ('SoftmaxOutput', 'Softmax', 'MakeLoss', 'LinearRegressionOutput', 'make_loss',
-           'LogisticRegressionOutput', 'MAERegressionOutput', 'SVMOutput')
-# These layers, like loss layers, pass no gradient from their outputs to their inputs.
-GRADIENT_STOPS = ('BlockGrad', 'stop_gradient')
-# Layers that compute each row of a batch independently of the others.
+import mxnet as mx
+import numpy as np
+from mxnet import nd
+
+from ..data.batch_rows import batch_axis, resized
+from ..mxnet_repair.executors import without_fusion
+from .graph import check_sizes, is_random, is_set
+from .losses import LAYERS
+
+# Layers that compute each row of a batch independently of the others, beside loss layers.
 _ROW_WISE = ('null', 'FullyConnected', 'dot', 'broadcast_add', 'Convolution', 'Activation',
-             'Pooling', 'Flatten', 'SoftmaxOutput', 'LinearRegressionOutput',
-             'LogisticRegressionOutput', 'MAERegressionOutput', 'SVMOutput')
-_REDUCTION = re.compile('(?:_np_|_npi_)?(sum|mean)(?:_axis)?')
-_NONE, _SUM, _MEAN, _ROWS = range(4)  # what a node has of the rows of a batch
-
-
-def is_row_wise(nodes, inputs):
-    """Tell whether a network's loss is known to be a sum of one term for each row.
-
-    The first axis of `inputs`, by name, counts the rows.
-    """
-    has_rows = []
-    for node in nodes:
-        if (node['op'] not in _ROW_WISE
-                or node.get('attrs', {}).get('normalization', 'null') != 'null'):
-            return False
-        from_rows = [has_rows[source[0]] for source in node['inputs']]
-        if node['op'] in _LOSSES:
-            if not all(from_rows):
-                return False  # a term without rows would count once instead of once a batch
-        elif any(from_rows[1:]):
-            return False  # rows are used as weights
-        has_rows.append(node['name'] in inputs if node['op'] == 'null' else any(from_rows))
-    return True
+             'Pooling', 'Flatten', 'BlockGrad')
+# What the loss of a batch is of those of its rows: their sum, their mean, a mean with weights, or
+# neither.
+_SUM, _MEAN, _WEIGHTED, _MIXED = range(4)
+_ROWS = 2
+# Weights of w elements are w to this power: large sums do not overflow, and small ones count.
+_POWER = -0.75
+_PRECISION = 3e-4
 
 
 class LossReduction:
     """Dependence of a batch's gradient on the number of its rows.
 
-    `loss_is_mean` tells whether the loss is a mean over the rows of a batch; by default the loss
-    layers do, and operators such as in ``MakeLoss(mean(...))``.
+    Where layers are not known to compute each row by itself it is measured: the losses of some
+    rows, of others, and of both together tell it. These rows are no data.
+
+    Parameters
+    ----------
+    losses : Losses
+        Those of the symbol.
+    inputs : list of DataDesc
+        The bound data and labels.
+    loss_is_mean : bool or None
+        Whether the user says so.
 
     Attributes
     ----------
+    is_known : bool
+        Whether it is measured, said by the user, or that of MXNet's layers with labels.
     is_mean, is_mixed : bool
         Whether all losses are means, or some are sums and some means.
     is_row_wise : bool
@@ -52,26 +52,29 @@ class LossReduction:
         Input that is the label of the only one that is masked, and the value to ignore.
     """
 
-    def __init__(self, symbol, nodes, shapes, loss_is_mean=None):
-        losses = [node for node in nodes
-                  if node['op'] in _LOSSES and float(node.get('attrs', {}).get('grad_scale', 1))
-                  and moves_a_parameter(node, nodes, shapes)]
-        rows = _rows_of(nodes, shapes)
-        means = ([_is_normalized(node, symbol, shapes) or rows[node['inputs'][0][0]] == _MEAN
-                  for node in losses]
-                 if loss_is_mean is None else [loss_is_mean])
+    def __init__(self, losses, inputs, loss_is_mean=None):
+        layers, nodes, names = losses.layers, losses.graph['nodes'], {each.name for each in inputs}
+        by_rows = is_row_wise(nodes, names) and all(batch_axis(each) == 0 for each in inputs)
+        self.is_known, kinds = True, [_MEAN if loss_is_mean else _SUM]
+        if loss_is_mean is None:
+            kinds = [] if by_rows else _measured(losses, inputs)
+            if not kinds:
+                self.is_known = not losses.has_own and all(
+                    LAYERS[layer['op']].inputs == 2 for layer in layers)
+                kinds = [_MEAN if _normalization(layer) in ('batch', 'valid') else _SUM
+                         for layer in layers]
+        means = [kind in (_MEAN, _WEIGHTED) for kind in kinds]
         self.is_mean = bool(means) and all(means)
-        self.is_mixed = any(means) and not self.is_mean
-        self.is_row_wise = bool(means) and not any(means) and is_row_wise(nodes, shapes)
-        self.is_masked = self.is_mean and any(
-            node.get('attrs', {}).get('normalization') == 'valid'
-            and (node['op'] == 'MakeLoss' or is_set(node['attrs'], 'use_ignore'))
-            for node in losses)
+        self.is_mixed = _MIXED in kinds or any(means) and not self.is_mean
+        self.is_row_wise = by_rows and {*kinds} == {_SUM}
+        masked = [layer for layer in layers if _normalization(layer) == 'valid' and (
+            LAYERS[layer['op']].inputs == 1 or is_set(layer['attrs'], 'use_ignore'))]
+        self.is_masked = self.is_mean and (bool(masked) or _WEIGHTED in kinds)
         self.mask = None
-        if self.is_masked and len(losses) == 1 and losses[0]['op'] != 'MakeLoss':
-            label = nodes[losses[0]['inputs'][1][0]]['name']
-            if label in shapes:
-                self.mask = label, float(losses[0]['attrs'].get('ignore_label', -1))
+        if self.is_masked and layers == masked[:1] and LAYERS[layers[0]['op']].inputs == 2:
+            label = nodes[layers[0]['inputs'][1][0]]['name']
+            if label in names:
+                self.mask = label, float(layers[0]['attrs'].get('ignore_label', -1))
 
     def weights(self, rows, real_part, batch_size):
         """Return the weight of each device's gradient of a batch in the sum over the data.
@@ -87,52 +90,81 @@ class LossReduction:
         return [real_part * len(rows) * part / batch_size for part in rows]
 
 
-def is_set(attrs, name):
-    """Tell whether one of the attributes of a node is True."""
-    return attrs.get(name) in ('True', 'true', '1')
+def _normalization(layer):
+    return layer.get('attrs', {}).get('normalization')
 
 
-def moves_a_parameter(loss, nodes, inputs):
-    """Tell whether a parameter, which is none of the inputs, has a gradient of a loss layer."""
-    reached = computed_from(nodes, [loss['inputs'][0][0]], _LOSSES + GRADIENT_STOPS)
-    return any(nodes[place]['op'] == 'null' and nodes[place]['name'] not in inputs
-               for place in reached)
+def is_row_wise(nodes, inputs):
+    """Tell whether the layers of a network are known to compute each row by itself.
 
-
-def computed_from(nodes, places, stops=()):
-    """Return the places of the nodes that some are computed from, up to the operators `stops`."""
-    reached, to_visit = set(), list(places)
-    while to_visit:
-        place = to_visit.pop()
-        if place not in reached and nodes[place]['op'] not in stops:
-            reached.add(place)
-            to_visit.extend(source for source, *_ in nodes[place]['inputs'])
-    return reached
-
-
-def _rows_of(nodes, inputs):
-    """List for each node whether it has the rows of the inputs, or what is made of them."""
-    found = []
+    The first axis of `inputs`, by name, counts the rows.
+    """
+    has_rows = []
     for node in nodes:
-        of_inputs = [found[place] for place, *_ in node['inputs']]
-        rows = max(of_inputs, default=_ROWS if node['name'] in inputs else _NONE)
-        reduction = _REDUCTION.fullmatch(node['op'])
-        if reduction and rows == _ROWS:
-            attrs = node.get('attrs', {})
-            axes = re.findall(r'-?\d+', attrs.get('axis', ''))
-            if not axes or ('0' in axes) != is_set(attrs, 'exclude'):
-                rows = _MEAN if reduction.group(1) == 'mean' else _SUM
-        elif of_inputs == [_SUM, _SUM] and 'div' in node['op']:
-            rows = _MEAN
-        found.append(rows)
-    return found
+        from_rows = [has_rows[source[0]] for source in node['inputs']]
+        if node['op'] in LAYERS and LAYERS[node['op']].inputs == 2:
+            if not all(from_rows):
+                return False  # a term without rows would count once instead of once a batch
+        elif node['op'] not in _ROW_WISE or any(from_rows[1:]):
+            return False  # or rows are used as weights
+        has_rows.append(node['name'] in inputs if node['op'] == 'null' else any(from_rows))
+    return True
 
 
-def _is_normalized(node, symbol, shapes):
-    normalization = node.get('attrs', {}).get('normalization')
-    if node['op'] == 'MakeLoss' and normalization == 'batch':
-        # MXNet treats a vector of losses as a single row and divides by 1.
-        internals = symbol.get_internals()
-        _, outputs, _ = internals.infer_shape_partial(**shapes)
-        return len(outputs[internals.list_outputs().index(node['name'] + '_output')]) > 1
-    return normalization in ('batch', 'valid')
+def _measured(losses, inputs):
+    """List what each loss is that is not 0; none where that cannot be measured."""
+    if losses.layers and not any(map(_hides, losses.graph['nodes'])):
+        bound = next(each.shape[batch_axis(each)] for each in inputs if batch_axis(each) >= 0)
+        for rows in (_ROWS, bound):  # rows may come in groups
+            try:
+                return [_kind(*each) for each in zip(*_samples(losses, inputs, rows)) if any(each)]
+            except (RuntimeError, ValueError):  # or their number is fixed
+                with contextlib.suppress(RuntimeError):
+                    nd.waitall()  # it raises again what has failed in the background
+    return []
+
+
+def _hides(node):
+    """Tell whether an operator is a user's own, or draws numbers where nothing is trained."""
+    return node['op'] == 'Custom' or is_random(node) and (
+        node['op'] not in ('Dropout', '_npx_dropout', 'RNN')
+        or node.get('attrs', {}).get('mode') == 'always')
+
+
+def _kind(first, other, both, twice):
+    """Tell what a loss is of some rows, of others, of both, and of the first ones twice."""
+    return next((kind for kind, value, *parts in (
+        (_SUM, both, first, other), (_MEAN, both, first / 2, other / 2),
+        (_SUM, twice, first, first), (_WEIGHTED, twice, first))
+        if abs(value - sum(parts)) <= _PRECISION * sum(map(abs, parts))), _MIXED)
+
+
+def _samples(losses, inputs, rows):
+    """List for such rows the value of each loss."""
+    def bound(rows):
+        shapes = {each.name: each.shape for each in resized(inputs, rows)}
+        check_sizes(losses.graph, shapes)
+        return losses.symbol.simple_bind(mx.cpu(), 'null', {
+            each.name: each.dtype for each in inputs}, **shapes)
+
+    with without_fusion():
+        few, many = bound(rows), bound(2 * rows)
+    samples, rng = ({}, {}, {}, {}), np.random.RandomState(0)
+    for name, array in few.arg_dict.items():
+        changes = np.not_equal(array.shape, many.arg_dict[name].shape).tolist()
+        if not any(changes):
+            array[:] = many.arg_dict[name][:] = max(np.prod(array.shape), 1) ** _POWER
+            continue
+        one, two = (rng.uniform(0.5, 1.5, array.shape) for _ in range(2))
+        for sample, parts in zip(samples, ([one], [two], [one, two], [one, one])):
+            sample[name] = nd.array(np.concatenate(parts, changes.index(True)),
+                                    dtype=array.dtype).tostype(array.stype)
+    for state in (*few.aux_dict.values(), *many.aux_dict.values()):
+        state[:] = 1  # a variance
+    found = [losses.of(executor.forward(**sample))
+             for executor, sample in zip((few, few, many, many), samples)]
+    values = [[factor * float(array.asnumpy().sum(dtype='float64')) for array, factor in each]
+              for each in found if each]
+    if not (all(found) and np.isfinite(values).all()):
+        raise ValueError('the loss is not known')
+    return values

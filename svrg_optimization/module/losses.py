@@ -1,13 +1,14 @@
-"""Losses of the rows of a batch, from what the loss layers of a symbol get."""
+"""Loss layers: the table of what each one is, and the losses of those of a symbol."""
 
 import json
+from collections import namedtuple
 from functools import lru_cache, partial
 
 import mxnet as mx
 from mxnet import ndarray as nd
 
-from .._labels import check_layer
-from .loss_reduction import computed_from, is_set, moves_a_parameter
+from .._labels import CLASSES, PROBABILITIES, check_layer
+from .graph import GRADIENT_STOPS, computed_from, is_set
 
 
 class Losses:
@@ -16,29 +17,36 @@ class Losses:
     It is computed from the inputs of the loss layers. Their outputs, such as probabilities, may be
     rounded to 0 or 1, and then do not tell the loss. `symbol` has these inputs as further
     outputs, after its own, unless the loss is not known.
+
+    Attributes
+    ----------
+    symbol, graph
+        The symbol with these outputs, and its JSON.
+    layers : list of dict
+        Nodes of the loss layers that a parameter has a gradient of.
+    has_own : bool
+        Whether the gradient is also that of operators whose loss is not known.
     """
 
     def __init__(self, symbol, graph, inputs):
         nodes, heads = list(graph['nodes']), list(graph['heads'])
-        layers = [node for node in nodes if node['op'] in _LOSS_OF
-                  and moves_a_parameter(node, nodes, inputs)]
-        # With the places of what they get; none where the loss is not known.
-        self.symbol, self._layers = symbol, []
-        inside = computed_from(nodes, [place for layer in layers for place, *_ in layer['inputs']])
-        if not layers or any(node['op'] in _UNKNOWN and place not in inside
-                             for place, node in enumerate(nodes)):
+        self.layers = [node for node in nodes if node['op'] in LAYERS
+                       and _moves_a_parameter(node, nodes, inputs)]
+        self.symbol, self.graph, self._places = symbol, graph, []
+        self.has_own = any(nodes[place]['op'] in _UNKNOWN for place in computed_from(
+            nodes, [place for place, *_ in heads], _STOPS))
+        if self.has_own or not self.layers:
             return
-        for layer in layers:
-            loss, count = _LOSS_OF[layer['op']]
-            self._layers.append((layer, partial(loss, layer.get('attrs', {})),
-                                 slice(len(heads), len(heads) + count)))
+        for layer in self.layers:
+            count = LAYERS[layer['op']].inputs
+            self._places.append(slice(len(heads), len(heads) + count))
             for place in range(count):
                 nodes.append({'op': 'BlockGrad', 'name': '%s_input%d' % (layer['name'], place),
                               'inputs': [layer['inputs'][place]]})
                 heads.append([len(nodes) - 1, 0, 0])
-        self.symbol = mx.sym.load_json(json.dumps({
-            **{key: value for key, value in graph.items() if key in ('attrs', 'arg_nodes')},
-            'nodes': nodes, 'heads': heads}))
+        self.graph = {**{key: value for key, value in graph.items() if key in (
+            'attrs', 'arg_nodes')}, 'nodes': nodes, 'heads': heads}
+        self.symbol = mx.sym.load_json(json.dumps(self.graph))
 
     def of(self, outputs):
         """Return the losses of a batch, from all outputs of an executor of `symbol`.
@@ -46,20 +54,27 @@ class Losses:
         For each loss layer there is an array and a factor of the sum of its elements; None if
         the loss is not known.
         """
-        if not self._layers:
-            return None
-        values = [loss(*outputs[places]) for _, loss, places in self._layers]
-        return values if all(value is not None for value in values) else None
+        values = [LAYERS[layer['op']].loss(layer.get('attrs', {}), *outputs[places])
+                  for layer, places in zip(self.layers, self._places)]
+        return values if values and all(value is not None for value in values) else None
 
     def check_labels(self, outputs, warn_once):
         """Warn once of labels that a layer cannot learn, and of which MXNet says nothing."""
-        for layer, _, places in self._layers:
-            if len(outputs[places]) == 2:
-                check_layer(warn_once, layer, *outputs[places])
+        for layer, places in zip(self.layers, self._places):
+            rule = LAYERS[layer['op']].labels
+            if rule:
+                check_layer(warn_once, layer, rule, *outputs[places])
 
 
-# Each of the following takes the attributes of a layer and its inputs, and returns an array and a
-# factor: an operation takes longer than its arithmetic.
+def _moves_a_parameter(loss, nodes, inputs):
+    """Tell whether a parameter, which is none of the inputs, has a gradient of a loss layer."""
+    reached = computed_from(nodes, [loss['inputs'][0][0]], _STOPS)
+    return _scale(loss.get('attrs', {})) != 0 and any(
+        nodes[place]['op'] == 'null' and nodes[place]['name'] not in inputs for place in reached)
+
+
+# The `loss` of each LossLayer. It returns a factor, since an operation takes longer than its
+# arithmetic.
 
 def _scale(attrs):
     return float(attrs.get('grad_scale', 1))
@@ -123,11 +138,24 @@ def _svm(attrs, scores, labels):
     return short if is_set(attrs, 'use_linear') else nd.square(short), strength
 
 
-_LOSS_OF = {  # the loss, and how many inputs it needs
-    'LinearRegressionOutput': (partial(_of_regression, lambda x, y: nd.square(x - y), 0.5), 2),
-    'LogisticRegressionOutput': (partial(
-        _of_regression, lambda x, y: nd.Activation(x, act_type='softrelu') - y * x, 1), 2),
-    'MAERegressionOutput': (partial(_of_regression, lambda x, y: nd.abs(x - y), 1), 2),
-    'SoftmaxOutput': (_softmax, 2), 'Softmax': (_softmax, 2), 'SVMOutput': (_svm, 2),
-    'MakeLoss': (_of_make_loss, 1), 'make_loss': (_of_make_loss, 1)}
-_UNKNOWN = ('Custom', 'IdentityAttachKLSparseReg')
+# What an operator is whose gradient is that of a loss, whatever comes from above. How a batch is
+# reduced is measured.
+# - `loss` takes the attributes of a layer and its inputs, and returns an array and a factor of the
+#   sum of its elements, or None if the loss is not known.
+# - `inputs` is how many inputs that needs: 2, scores and labels of rows, or 1, the loss itself,
+#   which may be multiplied by weights of rows.
+# - `labels` is the rule of `_labels` for the labels that it can learn; None if it can learn all.
+LossLayer = namedtuple('LossLayer', 'loss inputs labels', defaults=(2, None))
+
+LAYERS = {
+    'LinearRegressionOutput': LossLayer(partial(
+        _of_regression, lambda x, y: nd.square(x - y), 0.5)),
+    'LogisticRegressionOutput': LossLayer(partial(
+        _of_regression, lambda x, y: nd.Activation(x, act_type='softrelu') - y * x, 1), 2,
+        PROBABILITIES),
+    'MAERegressionOutput': LossLayer(partial(_of_regression, lambda x, y: nd.abs(x - y), 1)),
+    **dict.fromkeys(['SoftmaxOutput', 'Softmax'], LossLayer(_softmax, 2, CLASSES)),
+    'SVMOutput': LossLayer(_svm, 2, CLASSES),
+    **dict.fromkeys(['MakeLoss', 'make_loss'], LossLayer(_of_make_loss, 1))}
+_STOPS = {*LAYERS, *GRADIENT_STOPS}  # of gradients from above
+_UNKNOWN = 'Custom', 'IdentityAttachKLSparseReg'

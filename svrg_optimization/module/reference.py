@@ -15,8 +15,8 @@ from ..data.batch_rows import (
 from ..data.iterators import pads_in_front
 from . import executor_group
 from .executors import Executors
-from .inputs import Inputs, is_random
-from .loss_reduction import is_set
+from .graph import is_random, is_set
+from .inputs import Inputs
 from .workers import kvstore_of_weights
 
 
@@ -105,9 +105,10 @@ class ModuleReference(Reference):
         """Warn of what makes the full gradient another one than that of the steps."""
         reduction = self.executors.loss_reduction
         if reduction.is_masked and not reduction.mask:
-            self.warn_once("normalization='valid' counts what only the loss knows: the full "
-                           'gradient counts each row, so another shuffling has another optimum. '
-                           'Take MakeLoss of the sum, or one SoftmaxOutput whose label is an input')
+            self.warn_once("the loss is a mean that normalization='valid' or weights of rows make: "
+                           'the full gradient counts each row, so another shuffling has another '
+                           'optimum. Take MakeLoss of the sum, or one SoftmaxOutput whose label is '
+                           'an input')
 
     def inputs_kept(self, model):
         """Return a context after which a model has its inputs again, which passes may share."""
@@ -138,6 +139,11 @@ class ModuleReference(Reference):
         reduction = executors.loss_reduction
         found = executors.run(module, part, model,
                               None if model._svrg.snapshot.num_taken else self.warn_once)
+        if not reduction.is_known:
+            self.warn_once('loss_is_mean must be True or False, and not None, where an operator of '
+                           "one's own, random numbers or a fixed batch size hide whether the loss "
+                           'is a mean over the rows of a batch: it is taken for a %s'
+                           % ('mean' if reduction.is_mean else 'sum'))
         parts = executor_group.rows_on_devices(module, reduction.mask)
         return found._replace(rows=round(real * sum(parts)),
                               weights=reduction.weights(parts, real, self.batch_size))

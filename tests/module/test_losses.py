@@ -1,6 +1,8 @@
 """Losses: the objective, the gradients, and how a batch of means or of sums counts in them."""
 
 import functools
+import json
+import warnings
 
 import mxnet as mx
 import numpy as np
@@ -8,9 +10,11 @@ import pytest
 from scipy.special import log_softmax
 
 import oracle
+from bad_input import Data
 from full_gradients import assert_pass, full_gradient, warnings_of_rows, weighted_by_real_rows
 from problems import TWO_DEVICES, Problem
 from svrg_optimization import SVRGModule
+from svrg_optimization.module.losses import LAYERS
 from svrg_optimization.proximal import L1
 
 RNG = np.random.RandomState(0)
@@ -90,6 +94,12 @@ def test_module_knows_the_objective_of_each_loss_layer(name, contexts, rows, sat
     assert module.objective == pytest.approx(expected, rel=2e-6)
 
 
+def test_each_loss_layer_has_a_case():
+    symbols = [layer(mx.sym.Variable('data')) for layer, *_ in CASES.values()]
+    tested = {node['op'] for symbol in symbols for node in json.loads(symbol.tojson())['nodes']}
+    assert set(LAYERS) - tested == {'Softmax', 'make_loss'}  # former and other names
+
+
 class HalfSquare(mx.operator.CustomOp):
     def forward(self, is_train, req, in_data, out_data, aux):
         self.assign(out_data[0], req[0], in_data[0])
@@ -118,8 +128,11 @@ def test_an_operator_of_ones_own_has_a_loss_that_is_not_known():
     problem = Problem('linear')
     problem.symbol = mx.sym.Custom(scores, LABEL, op_type='half_square', name='loss')
     module = problem.bound(sgd={})
+    with pytest.warns(UserWarning, match='loss_is_mean must be True or False, and not None, where'):
+        module.update_full_grads(problem.iterator())
     module.update_full_grads(problem.iterator())
     assert module.objective is None and module.gradient_norm > 0
+    assert_pass(problem, problem.bound(loss_is_mean=False))
 
 
 # What a loss reduces: means and sums
@@ -188,6 +201,184 @@ def test_a_full_gradient_is_reduced_as_the_loss(loss, loss_is_mean, units):
         assert_pass(problem, module, units=units)
 
 
+# Squared residuals of T times of N rows: arrays of shape (T, N) or (N, T)
+
+TIMES, WIDTH = 3, 4
+SEQUENCES = RNG.normal(size=(37, TIMES, WIDTH))
+TARGETS = RNG.normal(size=(37, TIMES))
+SLOPES = RNG.normal(size=WIDTH)
+# Gradient of each row, of the sum over its times:
+OF_ROWS = 2 * np.einsum('nt,ntc->nc', SEQUENCES @ SLOPES - TARGETS, SEQUENCES)
+
+
+SLOPE = mx.sym.Variable('fc_weight', shape=(1, WIDTH))
+OF_TIMES = mx.sym.reshape(mx.sym.FullyConnected(
+    mx.sym.Variable('data'), weight=SLOPE, num_hidden=1, no_bias=True, flatten=False), (0, 0))
+
+
+def made_of_times(reduce, **options):
+    """Return the loss that is made by a function of the squares and the axis of the rows."""
+    return lambda rows: mx.sym.MakeLoss(reduce(squares(OF_TIMES), rows), **options)
+
+
+def ratio(losses, _):
+    return mx.sym.broadcast_div(mx.sym.sum(losses), mx.sym.sum(mx.sym.ones_like(losses)))
+
+
+def shrunk(losses, _):
+    """Add a term that no row is in."""
+    return mx.sym.broadcast_add(losses, 0.5 * mx.sym.sum(mx.sym.square(SLOPE)))
+
+
+def full_gradient_of(loss, layout, rows=37, batch_size=10, **settings):
+    is_major = layout == 'TNC'
+    shape = (TIMES, batch_size) if is_major else (batch_size, TIMES)
+    module = SVRGModule(loss(int(is_major)), label_names=('label',), update_freq=1, **settings)
+    module.bind([mx.io.DataDesc('data', (*shape, WIDTH), layout=layout)],
+                [mx.io.DataDesc('label', shape, layout=layout[:2])])
+    module.init_params(arg_params={'fc_weight': mx.nd.array(SLOPES[None])})
+    axes = (1, 0) if is_major else (0, 1)
+    module.update_full_grads(Data(*[mx.io.DataBatch(
+        [mx.nd.array(SEQUENCES[numbers].transpose(*axes, 2))],
+        [mx.nd.array(TARGETS[numbers].transpose(*axes))], pad=max(0, numbers[0] + 10 - rows))
+        for numbers in oracle.batches_of(rows, batch_size)]))
+    return module._snapshot.full_gradient.totals()['fc_weight'].asnumpy()[0]
+
+
+def assert_full_gradient(loss, layout, units, **settings):
+    np.testing.assert_allclose(full_gradient_of(loss, layout, **settings),
+                               OF_ROWS.mean(axis=0) * units, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings('error')
+@pytest.mark.parametrize('layout', ['NTC', 'TNC'])
+@pytest.mark.parametrize('loss, units', [
+    (made_of_times(lambda losses, rows: losses), 10),
+    (made_of_times(lambda losses, rows: losses, grad_scale=0.5), 5),
+    (made_of_times(lambda losses, rows: losses / 10), 1),
+    (made_of_times(lambda losses, rows: mx.sym.sum(losses, axis=rows)), 10),
+    (made_of_times(lambda losses, rows: mx.sym.mean(losses, axis=rows)), 1),
+    (made_of_times(lambda losses, rows: mx.sym.mean(losses, axis=rows - 2), grad_scale=3), 3),
+    (made_of_times(lambda losses, rows: mx.sym.mean(losses, axis=1 - rows)), 10 / TIMES),
+    (made_of_times(lambda losses, rows: mx.sym.mean(losses, axis=rows, exclude=True)), 10 / TIMES),
+    (made_of_times(lambda losses, rows: mx.sym.mean(losses)), 1 / TIMES),
+    (made_of_times(lambda losses, rows: mx.sym.mean(mx.sym.reshape(losses, (-1,)), axis=-1)),
+     1 / TIMES),
+    (made_of_times(lambda losses, rows: mx.sym.mean(mx.sym.Dropout(losses, p=0))), 1 / TIMES),
+    (made_of_times(ratio), 1 / TIMES),
+    (made_of_times(lambda losses, rows: 0.1 * ratio(losses, rows) + mx.sym.mean(losses)),
+     1.1 / TIMES),
+    (lambda rows: mx.sym.Group([made_of_times(ratio)(rows), mx.sym.MakeLoss(
+        mx.sym.mean(squares(OF_TIMES), axis=rows))]), 1 + 1 / TIMES),
+    (lambda rows: mx.sym.Group([made_of_times(ratio)(rows), mx.sym.MakeLoss(
+        mx.sym.sum(squares(OF_TIMES)), grad_scale=0)]), 1 / TIMES)])
+def test_a_mean_is_found_along_whichever_axis_the_rows_are(loss, units, layout):
+    assert_full_gradient(loss, layout, units)
+
+
+@pytest.mark.filterwarnings('error')
+@pytest.mark.parametrize('layout, loss, units', [
+    # MXNet divides by the first axis, whatever it counts.
+    ('NTC', made_of_times(lambda losses, rows: losses, normalization='batch'), 1),
+    ('TNC', made_of_times(lambda losses, rows: losses, normalization='batch'), 10 / TIMES),
+    ('NTC', lambda _: mx.sym.LinearRegressionOutput(OF_TIMES, LABEL), 5 / TIMES),
+    ('TNC', lambda _: mx.sym.LinearRegressionOutput(OF_TIMES, LABEL), 0.5)])
+def test_mxnets_loss_layers_divide_by_the_first_axis(layout, loss, units):
+    assert_full_gradient(loss, layout, units)
+
+
+@pytest.mark.filterwarnings('error')
+def test_a_mean_is_found_where_rows_come_in_groups():
+    """Five rows make a group, and its first one weighs more."""
+    def loss(_):
+        return mx.sym.MakeLoss(mx.sym.mean(mx.sym.broadcast_mul(
+            mx.sym.reshape(squares(OF_TIMES), (-1, 5, TIMES)),
+            mx.sym.reshape(1 + mx.sym.one_hot(mx.sym.zeros(1), depth=5), (1, 5, 1)))))
+
+    weights = 1 + (np.arange(35) % 5 == 0)
+    np.testing.assert_allclose(
+        full_gradient_of(loss, 'NTC', rows=35),
+        (weights[:, None] * OF_ROWS[:35]).mean(axis=0) / TIMES, rtol=1e-5, atol=1e-5)
+
+
+def test_a_mean_is_found_behind_many_layers():
+    """Their outputs neither overflow nor vanish."""
+    layer = mx.sym.Variable('data')
+    for _ in range(30):
+        layer = mx.sym.Activation(mx.sym.BatchNorm(mx.sym.FullyConnected(
+            layer, num_hidden=20)), act_type='relu')
+    symbol = mx.sym.MakeLoss(mx.sym.mean(mx.sym.exp(mx.sym.FullyConnected(layer, num_hidden=1))))
+    module = SVRGModule(symbol, label_names=None)
+    module.bind([('data', (10, 5000))])
+    reduction = module._svrg.reference.executors.loss_reduction
+    assert reduction.is_known and reduction.is_mean
+
+
+@pytest.mark.parametrize('loss', [
+    made_of_times(lambda losses, rows: mx.sym.sum(losses * LABEL) / mx.sym.sum(LABEL)),
+    made_of_times(lambda losses, rows: mx.sym.broadcast_div(
+        mx.sym.sum(losses * (LABEL > 1)), mx.sym.sum(LABEL > 1)))])
+def test_a_mean_with_weights_is_told(loss):
+    with pytest.warns(UserWarning, match='the full gradient counts each row'):
+        full_gradient_of(loss, 'NTC')
+
+
+@pytest.mark.parametrize('loss', [
+    made_of_times(lambda losses, rows: mx.sym.broadcast_add(
+        mx.sym.sum(losses), mx.sym.mean(losses))),
+    made_of_times(lambda losses, rows: shrunk(mx.sym.sum(losses), rows)),
+    lambda rows: mx.sym.Group([made_of_times(ratio)(rows), mx.sym.LinearRegressionOutput(
+        OF_TIMES, LABEL)])])
+def test_a_loss_of_both_kinds_is_told(loss):
+    with pytest.warns(UserWarning, match='losses that are sums and losses that are means'):
+        full_gradient_of(loss, 'NTC')
+
+
+@pytest.mark.parametrize('loss_is_mean', [None, True])
+@pytest.mark.parametrize('reduce', [
+    lambda losses, rows: mx.sym.mean(mx.sym.reshape(losses, (10 * TIMES,))),
+    lambda losses, rows: mx.sym.mean(losses + 0 * mx.sym.random.normal(shape=(10, TIMES)))])
+def test_where_it_cannot_be_measured_the_argument_is_asked_for(reduce, loss_is_mean):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        found = full_gradient_of(made_of_times(reduce), 'NTC', loss_is_mean=loss_is_mean)
+    told = [str(warning.message) for warning in caught]
+    assert sum('loss_is_mean must be True or False, and not None' in each for each in told) == (
+        loss_is_mean is None)
+    # A short batch cannot be cut.
+    assert sum('weighted by its real rows, padding included' in each for each in told) == 1
+    numbers = np.r_[:30, np.arange(30, 40) % 37]
+    parts = OF_ROWS[numbers].reshape(4, 10, -1).mean(axis=1) / TIMES
+    rows = np.array([10, 10, 10, 7])
+    units = 1 if loss_is_mean else 10
+    np.testing.assert_allclose(found * (1 if loss_is_mean else units / 10), rows @ parts / 37,
+                               rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('layer', [
+    mx.sym.Dropout, lambda data: mx.sym.Dropout(data, mode='always'),
+    lambda data: mx.sym.broadcast_add(data, mx.sym.random.normal(shape=(1, 1))),
+    lambda data: mx.sym.BlockGrad(mx.sym.shuffle(data))])
+def test_what_is_measured_draws_nothing_and_changes_no_state(layer):
+    """A BatchNorm's statistics stay."""
+    problem = Problem('softmax')
+    problem.symbol = made_of(mx.sym.mean)(mx.sym.FullyConnected(
+        mx.sym.BatchNorm(layer(mx.sym.Variable('data')), name='norm'), num_hidden=3, name='fc'))
+    seen = []
+    for kind in (SVRGModule, mx.mod.Module):
+        mx.random.seed(3)
+        module = kind(problem.symbol, label_names=('label',))
+        module.bind(problem.iterator().provide_data, problem.iterator().provide_label)
+        module.init_params(mx.init.Uniform(1))
+        module.init_optimizer()  # which measures
+        seen.append([*map(mx.nd.NDArray.asnumpy, [mx.nd.random.uniform(shape=5), *(
+            value for params in module.get_params() for _, value in sorted(params.items()))])])
+        if kind is SVRGModule:
+            assert 'loss_reduction' in vars(module._svrg.reference.executors)
+    for ours, plain in zip(*seen):
+        np.testing.assert_array_equal(ours, plain)
+
+
 @pytest.mark.parametrize('work_load_list', [None, [1, 3]])
 @pytest.mark.parametrize('rows', [40, 37, 33, 32])
 def test_means_of_several_devices_add_up(rows, work_load_list):
@@ -227,7 +418,7 @@ def test_it_is_said_where_what_counts_is_not_known(loss):
     problem, _ = half_labelled()
     problem.symbol = problem_of(loss).symbol
     module = problem.bound()
-    with pytest.warns(UserWarning, match="normalization='valid' counts what only the loss knows"):
+    with pytest.warns(UserWarning, match="normalization='valid' or weights of rows make"):
         module.update_full_grads(problem.iterator())
     module.update_full_grads(problem.iterator())
 
