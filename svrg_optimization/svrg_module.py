@@ -4,7 +4,6 @@ import contextlib
 import inspect
 import json
 import logging
-import math
 import numbers
 import reprlib
 from pathlib import Path
@@ -14,7 +13,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.module import Module
 
-from ._argument_checks import check_iterator, checked_number, told_as_damage
+from ._argument_checks import check_iterator, told_as_damage
 from ._warn_once import WarnOnce, warn
 from .checkpoint.of_module import read_checkpoint, save
 from .core.correction import correct
@@ -45,7 +44,7 @@ from .rate import algorithm
 from .rate.objective import Objective
 from .rate.optimizer import check_newton_cg, moves_weights, with_default_arguments
 from .rate.training import Training
-from .svrg_optimizer import class_name_and_arguments
+from .svrg_optimizer import check_rate, check_rates, class_name_and_arguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -204,7 +203,7 @@ class SVRGModule(Module):
     def learning_rate(self) -> Optional[float]:
         """Rate of the next step; None before there is an optimizer.
 
-        It can be set to a finite number, unless the optimizer has an `lr_scheduler` or servers
+        It can be set, to 0 or more, unless the optimizer has an `lr_scheduler` or servers
         update the weights. Rates of parameters with an `lr_mult` are multiples of it.
 
         Raises
@@ -220,7 +219,7 @@ class SVRGModule(Module):
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
         module = self._default_bucket
-        rate = checked_number('learning_rate', rate, 'a finite number', math.isfinite)
+        rate = check_rate('learning_rate', rate)
         if not module.optimizer_initialized:
             raise RuntimeError('learning_rate needs an optimizer: call init_optimizer first')
         if module._optimizer.lr_scheduler is not None or servers_hold_states(
@@ -392,9 +391,10 @@ class SVRGModule(Module):
         Raises
         ------
         ValueError
-            If MXNet would abort, hang or give wrong results with this `kvstore`, the learning
-            rate is not finite, or a setting of the module does not allow the optimizer or the
-            KVStore. No key of a weight has been created then.
+            If MXNet would abort, hang or give wrong results with this `kvstore`, a learning rate,
+            weight decay or multiplier of these is negative or not finite, or a setting of the
+            module does not allow the optimizer or the KVStore. No key of a weight has been
+            created then.
         TypeError
             If `optimizer` is neither a str nor an Optimizer.
 
@@ -445,6 +445,7 @@ class SVRGModule(Module):
             settings of this module do not allow its optimizer.
         """
         assert shared_module.optimizer_initialized
+        check_rates(shared_module._optimizer)
         check_newton_cg(shared_module._optimizer, {}, self.alpha, on_servers=False,
                     batches=self.full_grad_batches)
         lent = getattr(shared_module, '_proximal', None)

@@ -25,7 +25,7 @@ from ..rate import algorithm
 from ..rate.objective import Objective
 from ..rate.optimizer import check_newton_cg, with_default_arguments
 from ..rate.training import Training
-from ..svrg_optimizer import _SVRGOptimizer, agreed, check_learning_rate
+from ..svrg_optimizer import _SVRGOptimizer, agreed, check_rate, check_rates
 from .batches import GluonPass, arrays_of, by_value, with_states
 from .epochs import epochs
 from .reference import GluonReference
@@ -101,7 +101,8 @@ class SVRGTrainer(gluon.Trainer):
     ValueError
         If `batch_axis` is negative, `alpha` is not in [0, 1], `nonfinite` is neither
         'warn' nor 'raise', `tol` is not above 0,
-        `tol` is given with ``alpha=0``, a weight is row_sparse,
+        `tol` is given with ``alpha=0``, a weight is row_sparse, a learning rate, weight decay or
+        multiplier of these is negative or not finite,
         `kvstore` is ``dist_async`` or gets compressed gradients, `update_on_kvstore` is
         set with a distributed `kvstore`, `newton_cg` or `proximal`, or these do not
         allow the optimizer. Also if `proximal` names a parameter that is not trained, or
@@ -150,7 +151,7 @@ class SVRGTrainer(gluon.Trainer):
         if isinstance(kvstore, str) and is_distributed(kvstore):
             kvstore = open_distributed(kvstore)
         super().__init__(params, optimizer, optimizer_params, kvstore, None, update_on_kvstore)
-        check_learning_rate(self._optimizer.lr)
+        check_rates(self._optimizer)
         for param in self._params:
             if param._stype != 'default':
                 raise ValueError('params must be dense, and %s is %s' % (param.name, param._stype))
@@ -209,6 +210,10 @@ class SVRGTrainer(gluon.Trainer):
     def result(self) -> 'Optional[Result]':
         """What the latest snapshot found and, after `epochs`, why it ended. None before one."""
         return self._svrg.training.result(Objective(self._svrg, self._trained))
+
+    def set_learning_rate(self, lr):
+        """Set the learning rate as Trainer does."""
+        super().set_learning_rate(check_rate('learning_rate', lr))
 
     def update_full_grads(self, train_data: Iterable[Any], batches: Optional[int] = None,
                           states: Sequence[Any] = ()) -> None:

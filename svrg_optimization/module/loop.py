@@ -15,6 +15,7 @@ from .._argument_checks import check_epoch, check_iterator
 from ..data.iterators import rewind_for_pass
 from ..data.ndarray_iter import is_viewable, views
 from ..rate.run import Run
+from ..svrg_optimizer import warn_without_rate
 from .trained_module import TrainedModule
 from .workers import check_plan
 
@@ -63,6 +64,7 @@ def _train_epochs(module, given, data):
     svrg, default = module._svrg, module._default_bucket
     epochs = range(given.begin_epoch, given.num_epoch)
     run = Run(svrg, TrainedModule(default), module.logger, given.train_data, data.take_snapshot)
+    warn_without_rate(default._optimizer, svrg.settings.tol, svrg.warn_once)
     if epochs:
         check_plan(default, given.train_data, epochs, not run.is_plain,
                    run.is_due(epochs.start % svrg.settings.update_freq == 0))

@@ -58,6 +58,20 @@ def trainer(params=None, optimizer='sgd', **kwargs):
     return SVRGTrainer(params, optimizer, **{'objective': len, **kwargs})
 
 
+def plain_with_rate(problem, rate):
+    module = mx.mod.Module(problem.symbol, label_names=['label'])
+    module.bind(problem.iterator().provide_data, problem.iterator().provide_label)
+    module.init_params()
+    module.init_optimizer(optimizer_params={'learning_rate': rate})
+    return module
+
+
+def uphill(name):
+    param = table(name)
+    param.lr_mult = -1.
+    return param
+
+
 def table(name, stype='default'):
     param = gluon.Parameter(name, shape=(6, 2), stype=stype, grad_stype=stype)
     param.initialize()
@@ -175,6 +189,10 @@ OF_TRAINER = [
     ({'kvstore': 'dist_sync', 'update_on_kvstore': True}, ValueError,
      'update_on_kvstore must be None or False'),
     ({'optimizer_params': {'learning_rate': float('nan')}}, ValueError, 'learning_rate must be a'),
+    ({'optimizer_params': {'learning_rate': -0.1}}, ValueError, 'learning_rate must .* not -0.1'),
+    ({'optimizer': 'newton_cg', 'optimizer_params': {'wd': -1}}, ValueError, 'wd must .* not -1'),
+    ({'optimizer': mx.optimizer.Adam(wd=-0.1)}, ValueError, 'wd must be a finite .* not -0.1'),
+    ({'params': [uphill('fc_weight')]}, ValueError, 'lr_mult of fc_weight must .*, not -1'),
     ({'compression_params': {'type': '2bit'}}, ValueError, 'compression_params must be None'),
     ({'proximal': L1(1), 'update_on_kvstore': True}, ValueError,
      'update_on_kvstore must be None or False with proximal'),
@@ -197,7 +215,15 @@ def test_bad_arguments_are_refused(make, given, error, message):
         make(**given)
 
 
-FINITE = 'learning_rate must be a finite number, not'
+FINITE = 'learning_rate must be a finite number of 0 or more, not'
+
+
+def optimizer_with_multiplier(kind, number):
+    optimizer = mx.optimizer.SGD(learning_rate=0.1)
+    getattr(optimizer, 'set_' + kind)({'fc_weight': number})
+    return optimizer
+
+
 ROWS = {
     # A training with bad arguments
     'batches of a function': (
@@ -217,7 +243,26 @@ ROWS = {
        for name, value in (('alpha', 0), ('full_grad_batches', 3))},
     **{'set rate %r' % rate: (attribute('learning_rate', rate), error, FINITE)
        for rate, error in (('0.1', TypeError), (None, TypeError), (True, TypeError),
-                           (float('nan'), ValueError))},
+                           (float('nan'), ValueError), (-0.1, ValueError))},
+    **{'%s %s' % (message.split()[0], given.get('wd', len(given))): (
+        optimizer(optimizer_params=given), error, message)
+       for given, error, message in (
+           ({'learning_rate': -0.1}, ValueError, FINITE + ' -0.1'),
+           ({'wd': -0.1}, ValueError, 'wd must be a finite number of 0 or more, not -0.1'),
+           ({'wd': float('nan')}, ValueError, 'wd must be .*, not nan'),
+           ({'wd': '0.1'}, TypeError, "wd must be .*, not '0.1'"),
+           ({'lr_scheduler': mx.lr_scheduler.FactorScheduler(9), 'learning_rate': -0.1}, ValueError,
+            FINITE))},
+    **{'optimizer instance %d' % number: (optimizer(optimizer=instance), ValueError, message)
+       for number, (instance, message) in enumerate((
+           (mx.optimizer.SGD(learning_rate=-0.1), FINITE), (mx.optimizer.Adam(wd=-0.1), 'wd must'),
+           (optimizer_with_multiplier('lr_mult', -1), 'lr_mult of fc_weight must .*, not -1'),
+           (optimizer_with_multiplier('wd_mult', -2), 'wd_mult of fc_weight must .*, not -2')))},
+    'wd of an optimizer': (lambda module, _: setattr(module._optimizer, 'wd', -0.1), ValueError,
+                           'wd must be a finite number of 0 or more, not -0.1'),
+    'rate of a trainer': (lambda *_: trainer().set_learning_rate(-0.1), ValueError, FINITE),
+    'borrowed rate': (lambda module, problem: problem.bound().borrow_optimizer(
+        plain_with_rate(problem, -0.1)), ValueError, FINITE),
     'rate of a new optimizer': (optimizer(optimizer_params={'learning_rate': float('inf')}),
                                 ValueError, FINITE),
     'rate of an optimizer': (lambda module, _: module._optimizer.set_learning_rate(float('nan')),
