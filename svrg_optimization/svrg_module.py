@@ -344,8 +344,15 @@ class SVRGModule(Module):
             rows = rows_of_batch(None, [each if isinstance(each, mx.io.DataDesc)
                                         else mx.io.DataDesc(*each) for each in data_shapes])
             label_shapes = resized(self._label_shapes, rows)
-        with executor_group.shapes_kept_on_error(self):
-            super().reshape(data_shapes, label_shapes)
+        bound = [*self.data_shapes, *(self.label_shapes or [])]
+        try:
+            with executor_group.shapes_kept_on_error(self):
+                super().reshape(data_shapes, label_shapes)
+        except mx.MXNetError as error:  # which names a weight and no shape
+            raise ValueError('batches must be such that the module can be bound for, like %s, and '
+                             'not %s' % tuple([(name, shape) for name, shape, *_ in shapes]
+                                              for shapes in (bound, [
+                                                  *data_shapes, *(label_shapes or [])]))) from error
         self._svrg.reference.batch_size = executor_group.batch_size(self)
 
     def init_params(self, initializer=mx.init.Uniform(0.01), arg_params=None, aux_params=None,
@@ -516,10 +523,11 @@ class SVRGModule(Module):
 
     predict.__signature__ = inspect.signature(Module.predict)
 
-    def score(self, *args, **kwargs):
+    def score(self, eval_data, *args, **kwargs):
         """Evaluate a metric as Module does."""
         self._check_has_parameters('score')
-        return super().score(*args, **kwargs)
+        check_iterator('eval_data', eval_data)
+        return super().score(eval_data, *args, **kwargs)
 
     score.__signature__ = inspect.signature(Module.score)
 

@@ -18,6 +18,19 @@ _SUFFIX = '_full'
 _RATES = {'lr': 'learning_rate', 'wd': 'wd'}  # attributes of an optimizer
 
 
+def check_optimizer(optimizer):
+    """Raise an error unless this is an Optimizer or a name that is registered."""
+    names = opt.Optimizer.opt_registry
+    if not isinstance(optimizer, (str, opt.Optimizer)):
+        raise TypeError('optimizer must be a str or an mxnet.optimizer.Optimizer, not %r'
+                        % (optimizer,))
+    if isinstance(optimizer, str) and optimizer.lower() not in names:
+        raise ValueError("optimizer must be 'newton_cg', or one of MXNet's or your own (%s), and "
+                         'not %r' % (', '.join(sorted(
+                             name for name in names if name[0] != '_' and name not in (
+                                 'newton_cg', 'test'))), optimizer))
+
+
 def check_rate(name, rate):
     """Return a learning rate, a weight decay or a multiplier as a number, or raise an error."""
     return checked_number(name, rate, 'a finite number of 0 or more',

@@ -25,7 +25,7 @@ from ..rate import algorithm
 from ..rate.objective import Objective
 from ..rate.optimizer import check_newton_cg, with_default_arguments
 from ..rate.training import Training
-from ..svrg_optimizer import _SVRGOptimizer, agreed, check_rate, check_rates
+from ..svrg_optimizer import _SVRGOptimizer, agreed, check_optimizer, check_rate, check_rates
 from .batches import GluonPass, arrays_of, by_value, with_states
 from .epochs import epochs
 from .reference import GluonReference
@@ -132,6 +132,7 @@ class SVRGTrainer(gluon.Trainer):
         if not callable(objective):
             raise TypeError('objective must be a function of a batch that returns its loss, not %r'
                             % (objective,))
+        check_optimizer(optimizer)
         settings = Settings(
             loss_is_mean=loss_is_mean, alpha=alpha, nonfinite=nonfinite, proximal=proximal, tol=tol)
         if compression_params:

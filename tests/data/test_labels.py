@@ -11,6 +11,7 @@ from mxnet import gluon
 import bad_input
 from svrg_optimization import SVRGModule, SVRGTrainer
 
+NAN = float('nan')
 DATA, LABEL = mx.sym.Variable('data'), mx.sym.Variable('label')
 
 
@@ -60,6 +61,10 @@ def module_of(symbol, labels, rows=40, **kwargs):
     (pixels(use_ignore=True, ignore_label=255), [[0, 1, 255, 254]], 'from 0 to 2, and not 254'),
     (OF_WORDS, [[0, 1, 2, 12]], 'from 0 to 2, and not 12'),
     (SOFTMAX, [-1, 1], 'from 0 to 2, and not -1'), (SOFTMAX, [0, 0.5], 'from 0 to 2, and not 0.5'),
+    *((layer, [0, 1, bad], 'must be whole numbers from 0 to 2, and some are NaN or infinite: leave')
+      for layer in (SOFTMAX, mx.sym.SVMOutput(scores(3), LABEL)) for bad in (NAN, np.inf)),
+    (LOGISTIC, [0, NAN], 'Rows of label that are not finite: '),
+    (LOGISTIC, [0, np.inf], 'Rows of label that are not finite: '),
     (mx.sym.SVMOutput(scores(2), LABEL), [-1, 1], 'whole numbers from 0 to 1, and not -1'),
     (mx.sym.SVMOutput(scores(2), LABEL), [1, 2], 'whole numbers from 0 to 1, and not 2'),
     *((*right, None) for right in (
@@ -80,6 +85,7 @@ def test_labels_that_a_layer_cannot_learn_are_told(symbol, labels, says, rows):
 @pytest.mark.parametrize('loss, outputs, labels, says', [
     (gluon.loss.SoftmaxCELoss(), 3, [1, 2, 3], 'whole numbers from 0 to 2, and not 3,.* begin'),
     (gluon.loss.SoftmaxCELoss(), 3, [1, 2, -1], 'must be whole numbers from 0 to 2, and not -1'),
+    (gluon.loss.SoftmaxCELoss(), 3, [1, 2, NAN], 'and some are NaN or infinite'),
     (gluon.loss.LogisticLoss(), 1, [1, 0], r'must be -1 or 1, and not 0, .*: of 0 and 1 make 2 y'),
     (gluon.loss.HingeLoss(), 1, [1, 2], 'must be -1 or 1, and not 2'),
     (gluon.loss.SquaredHingeLoss(), 1, [0, 1], 'must be -1 or 1, and not 0'),
