@@ -7,8 +7,7 @@ import logging
 import mxnet as mx
 from mxnet.module import BucketingModule
 
-from .checkpoint.of_module import read_checkpoint, save
-from .core.settings import arguments_from
+from .checkpoint.of_module import arguments_of, read_checkpoint, save
 from .module import loop
 from .module.install import optimizer_kept_on_error
 from .mxnet_repair.casts import has_casts
@@ -190,7 +189,7 @@ class SVRGBucketingModule(BucketingModule):
         assert sym_gen is not None and default_bucket_key is not None, (
             'sym_gen and default_bucket_key are required for loading a bucketing module')
         state = read_checkpoint(prefix, epoch, load_optimizer_states, default_bucket_key)
-        module = cls(sym_gen, default_bucket_key, **arguments_from(state['settings'], kwargs))
+        module = cls(sym_gen, default_bucket_key, **arguments_of(state, kwargs))
         module._begin_with({default_bucket_key: state['symbol']})
         module._curr_module._load_state(state)
         return module

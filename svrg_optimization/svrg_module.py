@@ -15,11 +15,11 @@ from mxnet.module import Module
 
 from ._argument_checks import check_iterator, told_as_damage
 from ._warn_once import WarnOnce, warn
-from .checkpoint.of_module import read_checkpoint, save
+from .checkpoint.of_module import arguments_of, read_checkpoint, save
 from .core.correction import correct
 from .core.full_gradient import FullGradient, share_out
 from .core.requirements import ALL_ROWS, require
-from .core.settings import Settings, arguments_from, setting
+from .core.settings import Settings, setting
 from .core.svrg import BEGUN, COMPUTED, CORRECTING, READY, SVRG, Step
 from .data.batch_rows import arrays_of, resized
 from .data.custom_loop import LoopOverIterator, YieldedBatches
@@ -785,8 +785,8 @@ class SVRGModule(Module):
             states of a plain Module are a pickle: load only files that you trust.
         **kwargs
             Further arguments of the constructor, also for another number of devices.
-            Settings default to the saved values. For a checkpoint of plain Module
-            `update_freq` is 1 by default.
+            Settings, `fixed_param_names` and `compression_params` default to the saved values. For
+            a checkpoint of plain Module `update_freq` is 1 by default.
 
         Raises
         ------
@@ -806,7 +806,7 @@ class SVRGModule(Module):
             no ``.svrg`` file: only what plain Module saves is loaded.
         """
         state = read_checkpoint(prefix, epoch, load_optimizer_states)
-        module = cls(state['symbol'], **arguments_from(state['settings'], kwargs))
+        module = cls(state['symbol'], **arguments_of(state, kwargs))
         module._load_state(state)
         return module
 
