@@ -14,6 +14,7 @@ from mxnet.module import BaseModule
 from .._argument_checks import check_epoch, check_iterator
 from ..data.iterators import rewind_for_pass
 from ..data.ndarray_iter import is_viewable, views
+from ..early_stopping import EarlyStopping
 from ..rate.run import Run
 from ..svrg_optimizer import warn_without_rate
 from .trained_module import TrainedModule
@@ -31,7 +32,12 @@ def fit(module, args, kwargs, is_ours):
     call = inspect.signature(BaseModule.fit).bind(module, *args, **kwargs)
     call.apply_defaults()
     given = SimpleNamespace(**call.arguments)
+    if given.validation_metric is None:
+        given.validation_metric = given.eval_metric
     _check_arguments(call.arguments)
+    for callback in _as_list(given.eval_end_callback):
+        if isinstance(callback, EarlyStopping):
+            callback.check_metric(given.eval_data, given.validation_metric)
     module.bind(data_shapes=given.train_data.provide_data,
                 label_shapes=given.train_data.provide_label,
                 for_training=True, force_rebind=given.force_rebind)
@@ -45,8 +51,6 @@ def fit(module, args, kwargs, is_ours):
                            force_init=given.force_init)
     module.init_optimizer(kvstore=given.kvstore, optimizer=given.optimizer,
                           optimizer_params=given.optimizer_params)
-    if given.validation_metric is None:
-        given.validation_metric = given.eval_metric
     if not isinstance(given.eval_metric, mx.metric.EvalMetric):
         given.eval_metric = mx.metric.create(given.eval_metric)
     _train_epochs(module, given, _Data(module, given, is_ours))
