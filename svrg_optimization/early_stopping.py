@@ -96,6 +96,8 @@ class EarlyStopping:
             self._weights = _copies(self._model)
         self._epoch += 1
         if self._since >= self._patience:
+            if hasattr(self._model, '_conclude'):  # unlike Module, it has a result
+                self._model._conclude('stopped early')
             raise _NoGain(self)
 
     def __enter__(self) -> 'EarlyStopping':

@@ -94,7 +94,7 @@ class SVRGBucketingModule(BucketingModule):
     _optimizer = property(lambda module: module._default_bucket._optimizer)
     _param_dict = property(lambda module: module._default_bucket._param_dict)
     gradient_norm, has_converged = SVRGModule.gradient_norm, SVRGModule.has_converged
-    result = SVRGModule.result
+    result, _conclude = SVRGModule.result, SVRGModule._conclude
     _snapshot = SVRGModule._snapshot
     learning_rate, objective = SVRGModule.learning_rate, SVRGModule.objective
     update_freq, alpha, tol = SVRGModule.update_freq, SVRGModule.alpha, SVRGModule.tol

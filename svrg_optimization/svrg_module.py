@@ -199,6 +199,12 @@ class SVRGModule(Module):
         return self._svrg.training.result(
             Objective(self._svrg, TrainedModule(self._default_bucket)))
 
+    def _conclude(self, reason):
+        """Let the result say why a training has ended before its last epoch."""
+        if self._snapshot.is_active:
+            self._svrg.training.conclude(
+                Objective(self._svrg, TrainedModule(self._default_bucket)), reason)
+
     @property
     def learning_rate(self) -> Optional[float]:
         """Rate of the next step; None before there is an optimizer.

@@ -212,6 +212,13 @@ class SVRGTrainer(gluon.Trainer):
         """What the latest snapshot found and, after `epochs`, why it ended. None before one."""
         return self._svrg.training.result(Objective(self._svrg, self._trained))
 
+    def _conclude(self, reason):
+        """Let the result say why a training has ended before its last epoch."""
+        if self._svrg.snapshot.is_active:
+            training = self._svrg.training
+            training.epochs += reason == 'stopped early'  # its last one is not counted yet
+            training.conclude(Objective(self._svrg, self._trained), reason)
+
     def set_learning_rate(self, lr):
         """Set the learning rate as Trainer does."""
         super().set_learning_rate(check_rate('learning_rate', lr))

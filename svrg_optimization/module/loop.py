@@ -53,7 +53,11 @@ def fit(module, args, kwargs, is_ours):
                           optimizer_params=given.optimizer_params)
     if not isinstance(given.eval_metric, mx.metric.EvalMetric):
         given.eval_metric = mx.metric.create(given.eval_metric)
-    _train_epochs(module, given, _Data(module, given, is_ours))
+    try:
+        _train_epochs(module, given, _Data(module, given, is_ours))
+    except BaseException:  # Ctrl-C too
+        module._conclude('interrupted')
+        raise
 
 
 def _check_arguments(arguments):
@@ -79,6 +83,7 @@ def _train_epochs(module, given, data):
             break
         for name, value in () if run.moves else _train(module, given, data.batches(), epoch, tic):
             module.logger.info('Epoch[%d] Train-%s=%f', epoch, name, value)
+        run.end_epoch()
         module.logger.info('Epoch[%d] Time cost=%.3f', epoch, time.time() - tic)
         given.arg_params, given.aux_params = module.get_params()
         svrg.training.keeps_history = True
@@ -93,7 +98,6 @@ def _train_epochs(module, given, data):
                     score_end_callback=given.eval_end_callback,
                     batch_end_callback=given.eval_batch_end_callback):
                 module.logger.info('Epoch[%d] Validation-%s=%f', epoch, name, value)
-        run.end_epoch()
         data.reset(was_trained=not run.moves)
     run.finish(given.num_epoch - 1)  # also if a resumed run has no epoch left
     data.rewind()

@@ -1,5 +1,6 @@
 """What both front ends have, by the same tests against float64."""
 
+import contextlib
 import copy
 import pickle
 import warnings
@@ -104,3 +105,46 @@ def test_a_rate_of_zero_is_told_of_once_with_tol(front_end, tol, rate, told):
             train_an_epoch(trains, PROBLEM.iterator() if front_end is stepping.Training
                            else PROBLEM.loader(), epoch)
     assert sum('learning_rate is 0' in str(each.message) for each in caught) == told
+
+
+class _Stop(BaseException):
+    """As a KeyboardInterrupt."""
+
+
+@both
+@pytest.mark.parametrize('error', [KeyboardInterrupt, OSError, _Stop, None])
+def test_the_result_of_an_interrupted_training_says_so(front_end, error):
+    training = front_end(PROBLEM)
+    trains, data = training.trains, PROBLEM.iterator()
+    is_module = front_end is stepping.Training
+    if error is None and is_module:
+        return  # a loop is left
+    with pytest.raises(error) if error else contextlib.nullcontext():
+        if is_module:
+            def stop(param):
+                if (param.epoch, param.nbatch) == (1, 1):
+                    raise error
+            trains.fit(data, eval_metric=[], num_epoch=3, batch_end_callback=stop)
+        else:
+            for epoch, batches in enumerate(trains.epochs(PROBLEM.loader(), 3)):
+                for batch in batches:
+                    trains.backward(*batch)
+                    trains.step(len(batch[0]))
+                    if epoch == 1 and error:
+                        raise error
+                if epoch == 1:
+                    break
+    result = trains.result
+    assert (result.reason, result.epochs) == ('interrupted', 1)
+    assert str(result).startswith('training was interrupted (')
+    train_an_epoch(trains, data if is_module else PROBLEM.loader(), 0)
+    assert trains.result.reason == 'epochs used up'
+
+
+def test_an_earlier_loop_says_nothing_of_a_later_training():
+    trainer, data = blocks.Training(PROBLEM).trains, PROBLEM.loader()
+    loop = trainer.epochs(data, 3)
+    next(loop)
+    train_an_epoch(trainer, data, 0)
+    loop.close()
+    assert trainer.result.reason == 'epochs used up'

@@ -53,6 +53,11 @@ def trainer_of(epochs, stopping_of):
 def test_it_ends_with_the_weights_of_the_best_epoch(train, epochs, patience, trained):
     stopping, seen, weights = train(epochs, lambda model: EarlyStopping(model, 'min', patience))
     assert len(seen) == trained and (stopping.best, stopping.best_epoch) == (2, 1)
+    result = stopping._model.result
+    is_early = trained < epochs
+    assert (result.reason, result.epochs) == (
+        'stopped early' if is_early else 'epochs used up', trained)
+    assert not is_early or str(result).startswith('training was stopped early (')
     np.testing.assert_array_equal(weights, seen[1])
     assert not any(np.array_equal(weights, each) for each in seen[2:])
 
