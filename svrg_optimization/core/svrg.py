@@ -27,7 +27,7 @@ from typing import Any, Optional
 import numpy as np
 
 from .._argument_checks import check_like
-from .arrays import dense, distance
+from .arrays import as_numpy, dense, distance
 from .correction import correct_batch
 from .front_end import joined_count
 from .full_gradient import BatchGradient, FullGradient
@@ -99,7 +99,7 @@ class SVRG:
         counts = {}
         for batch in again.batches() if again else ():
             for name, array in self.reference.inputs(batch, a_pass):
-                finite = np.isfinite(np.atleast_1d(array.asnumpy()))
+                finite = np.isfinite(np.atleast_1d(as_numpy(array)))
                 bad = len(finite) - int(finite.reshape(len(finite), -1).all(axis=1).sum())
                 if bad:
                     counts[name] = counts.get(name, 0) + bad

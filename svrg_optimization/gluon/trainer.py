@@ -1,5 +1,6 @@
 r"""SVRGTrainer, Gluon's Trainer with stochastic variance reduced gradients."""
 
+import functools
 import math
 import reprlib
 from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, Union
@@ -234,8 +235,8 @@ class SVRGTrainer(gluon.Trainer):
         ----------
         train_data : iterable
             DataLoader, DataIter or any other iterable. Its batches are tuples or lists of
-            the arguments of `objective`, with any number of rows. A batch that is a dict is
-            one argument. Padding of a DataIter does not count. On several devices each
+            the arguments of `objective`, with any number of rows. A batch that is a dict or an
+            array is one argument. Padding of a DataIter does not count. On several devices each
             NDArray is split, and a list with one NDArray for each device is not split.
         batches : int, optional
             Number of batches, from the beginning of the data, over which the mean is
@@ -357,7 +358,7 @@ class SVRGTrainer(gluon.Trainer):
 
         Returns
         -------
-        iterable of tuple or dict
+        iterable of tuple, dict or NDArray
             Those of `train_data`; a DataIter is reset. On several devices each input is a list
             with one part for each device, so you need no ``split_and_load``.
 
@@ -366,15 +367,14 @@ class SVRGTrainer(gluon.Trainer):
         TypeError, ValueError
             If a batch is not one that `update_full_grads` takes.
         """
-        return map(self._as_inputs, self._batches(train_data).batches())
+        a_pass = self._batches(train_data)
+        return map(functools.partial(self._as_inputs, a_pass), a_pass.batches())
 
-    def _as_inputs(self, batch):
-        """Return a batch as `backward` takes it, one of a dict as this one input; remember it."""
+    def _as_inputs(self, a_pass, batch):
+        """Return a batch as `backward` takes it, in the form of the data; remember it."""
         inputs = tuple(batch[0]) if len(batch) == 1 else tuple(map(list, zip(*batch)))
-        if len(inputs) == 1 and isinstance(batch[0][0], dict):
-            inputs = inputs[0]
         self._yielded.add(inputs)
-        return inputs
+        return a_pass.in_form(inputs)
 
     def _check_ready(self):
         if autograd.is_recording():
