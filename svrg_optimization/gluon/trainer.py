@@ -455,6 +455,11 @@ class SVRGTrainer(gluon.Trainer):
             If there are several devices and an input is not such a list.
         RuntimeError
             If it is called within ``autograd.record()``.
+
+        Warns
+        -----
+        UserWarning
+            Once if there was no step since the backward pass of as many rows before.
         """
         svrg, reference, devices = self._svrg, self._reference, len(self._devices)
         self._check_ready()
@@ -474,6 +479,10 @@ class SVRGTrainer(gluon.Trainer):
             svrg.correct(self, reference.current_gradients, batch)
             if svrg.corrects:
                 reference.mark()
+                if before == rows and not reference.adds:
+                    svrg.warn_once('backward was called twice without a step between, so that the '
+                                   'gradients of the first batch are lost: call trainer.step('
+                                   "batch_size) after it. grad_req = 'add' adds gradients up")
                 self._summed = rows + (before or 0 if reference.adds else 0)
         except BaseException:
             svrg.step.stage = BEGUN  # its gradients are no longer what a step needs
