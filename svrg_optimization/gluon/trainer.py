@@ -516,7 +516,7 @@ class SVRGTrainer(gluon.Trainer):
         -----
         UserWarning
             Once if `batch_size` is another number, and there is weight decay or a proximal
-            operator.
+            operator, or the loss is a mean.
         """
         self._begin_step(batch_size, ignore_stale_grad)
         super().step(batch_size, ignore_stale_grad)
@@ -558,15 +558,19 @@ class SVRGTrainer(gluon.Trainer):
             self._summed = None
 
     def _warn_of_batch_size(self, given, summed):
-        if given != summed and (any(self._optimizer._get_wds(range(len(self._params))))
-                                or self._proximal.by_name):
+        is_mean = self._reference.rows.kind == 'mean'
+        moves_optimum = self._proximal.by_name or any(
+            self._optimizer._get_wds(range(len(self._params))))
+        if given != summed and (moves_optimum or is_mean):
             workers = ' on all %d workers' % self._num_workers if self._distributed else ''
-            what = ('mean losses, one for each device' if self._reference.rows.kind == 'mean'
-                    else 'rows (or words)')
             self._svrg.warn_once(
                 'batch_size of step is %s, and backward has summed the gradients of %d %s%s: such '
-                'steps lead to another optimum. It must be step(%d) for this batch'
-                % (given, summed, what, workers, summed), 'batch_size')
+                'steps %s. It must be step(%d) for this batch%s'
+                % (given, summed, 'mean losses, one for each device' if is_mean
+                   else 'rows (or words)', workers, 'lead to another optimum' if moves_optimum
+                   else 'are %.3g times as long as the learning rate says' % (summed / given),
+                   summed, ', or loss_is_mean=False where objective returns a sum' * is_mean),
+                'batch_size')
 
     def __getstate__(self):
         raise TypeError('an SVRGTrainer cannot be copied or pickled: save_states and load_states '
