@@ -76,8 +76,8 @@ class SVRG:
         if mu is None:
             raise ValueError('train_data must yield at least one row of data, and %r yielded none'
                              % (a_pass.train_data,))
-        nonfinite = mu.nonfinite()
-        if not nonfinite:
+        nonfinite, raises = mu.nonfinite(), self.settings.nonfinite == 'raise'
+        if not nonfinite or may_be_undone and not raises:
             return
         message = 'the full gradient is not finite: %s' % ', '.join(nonfinite)
         if not self.snapshot.num_update:
@@ -86,14 +86,14 @@ class SVRG:
                         'loss is not finite')
         rows = self._rows_not_finite(a_pass)
         message += ''.join('. Rows of %s that are not finite: %d' % row for row in rows.items())
-        if self.settings.nonfinite == 'raise':
+        if raises:
             raise FloatingPointError(message)
-        if not may_be_undone:
-            self.warn_once(message + ". With nonfinite='raise' training stops", 'nonfinite')
+        self.warn_once(message + ". With nonfinite='raise' training stops", 'nonfinite')
 
     def _rows_not_finite(self, a_pass):
         """Count the rows of each input that are not finite, where the weights are not the cause."""
         weights = [arrays[0] for arrays in self.reference.weights().values()]
+        a_pass = getattr(a_pass, '_a_pass', a_pass)  # a SampledBatch is of another pass
         again = a_pass.again() if all(np.isfinite(dense(each).asnumpy()).all()
                                       for each in weights) else None
         counts = {}

@@ -71,8 +71,10 @@ def test_who_has_no_tol_is_not_told_of_convergence():
 
 
 @both
-def test_the_input_with_rows_that_are_not_finite_is_named(front_end):
-    training = front_end(blocks.Blocks(rows=60))
+@pytest.mark.parametrize('tol, optimizer', [(None, 'sgd'), (1e-3, 'sgd'), (None, 'newton_cg')])
+def test_the_input_with_rows_that_are_not_finite_is_named(front_end, tol, optimizer):
+    training = front_end(blocks.Blocks(rows=60), optimizer=optimizer, settings={'wd': 0.01})
+    training.trains.tol = tol
     training.problem.features[[3, 50], 1] = float('nan')
     name = 'data' if front_end is stepping.Training else 'input 0 of objective'
     with pytest.warns(UserWarning, match='Rows of %s that are not finite: 2. With ' % name):
