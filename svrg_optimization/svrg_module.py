@@ -54,7 +54,17 @@ mend_for_users(SWITCH)
 _DEFAULTS = 'sgd', (('learning_rate', 0.01),)  # of Module.init_optimizer and of fit
 
 
-class SVRGModule(Module):
+class _CountsSteps(Module):
+    """A Module whose steps are counted, also by ``super(SVRGModule, self).update()``."""
+
+    def update(self):
+        """Update the weights with the gradients, as Module does."""
+        super().update()
+        raise_updater_error(self._kvstore)
+        self._svrg.end_step()
+
+
+class SVRGModule(_CountsSteps):
     r"""Train a Module with SVRG, the stochastic variance reduced gradient.
 
     It replaces :class:`mxnet.module.Module`: change ``mx.mod.Module(symbol, ...)``
@@ -609,8 +619,6 @@ class SVRGModule(Module):
         if self._svrg.step.stage in (COMPUTED, CORRECTING):  # an error has stopped backward
             self._update_svrg_gradients()
         super().update()
-        raise_updater_error(self._kvstore)
-        self._svrg.end_step()
 
     def _update_svrg_gradients(self):
         """Turn the gradients of the latest backward pass into SVRG gradients, in place, once."""
