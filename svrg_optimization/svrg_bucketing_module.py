@@ -8,7 +8,6 @@ import mxnet as mx
 from mxnet.module import BucketingModule
 
 from .checkpoint.of_module import arguments_of, read_checkpoint, save
-from .module import loop
 from .module.install import optimizer_kept_on_error
 from .mxnet_repair.casts import has_casts
 from .svrg_module import SVRGModule
@@ -140,11 +139,7 @@ class SVRGBucketingModule(BucketingModule):
 
     # Training
 
-    def fit(self, train_data, *args, **kwargs):
-        """Train the module for some epochs, with snapshots, as `SVRGModule.fit` does."""
-        loop.fit(self, (train_data, *args), kwargs, is_ours=type(self) is SVRGBucketingModule)
-
-    fit.__signature__ = SVRGModule.fit.__signature__
+    fit = SVRGModule.fit
 
     def update_full_grads(self, train_data):
         """Take a snapshot as `SVRGModule.update_full_grads` does; batches have a `bucket_key`."""

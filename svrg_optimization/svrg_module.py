@@ -638,7 +638,16 @@ class SVRGModule(_CountsSteps):
 
     # Snapshot and full gradient
 
-    def fit(self, train_data: Any, *args: Any, **kwargs: Any) -> None:
+    def fit(self: Any, train_data: Any, eval_data: Any = None, eval_metric: Any = 'acc',
+            epoch_end_callback: Any = None, batch_end_callback: Any = None,
+            kvstore: Any = 'local', optimizer: Any = 'sgd',
+            optimizer_params: Any = (('learning_rate', 0.01),), eval_end_callback: Any = None,
+            eval_batch_end_callback: Any = None, initializer: Any = mx.init.Uniform(0.01),
+            arg_params: Optional[Dict[str, Any]] = None,
+            aux_params: Optional[Dict[str, Any]] = None, allow_missing: bool = False,
+            force_rebind: bool = False, force_init: bool = False, begin_epoch: int = 0,
+            num_epoch: Optional[int] = None, validation_metric: Any = None,
+            monitor: Any = None, sparse_row_id_fn: Optional[Callable[[Any], Any]] = None) -> None:
         """Train the module for some epochs, with snapshots.
 
         With newton_cg an epoch is one iteration of L-BFGS: the weights move along its way, by
@@ -677,9 +686,7 @@ class SVRGModule(_CountsSteps):
             If the symbol has no loss: `fit` then trains as plain Module. Also if training
             has not converged to `tol`.
         """
-        loop.fit(self, (train_data, *args), kwargs, is_ours=type(self) is SVRGModule)
-
-    fit.__signature__ = inspect.signature(Module.fit)
+        loop.fit(**locals())
 
     def update_full_grads(self, train_data: Any) -> None:
         r"""Take a snapshot of the weights and compute the full gradient there.

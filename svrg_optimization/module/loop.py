@@ -1,6 +1,5 @@
 """The training loop of ``fit``, with the snapshots that are due."""
 
-import inspect
 import itertools
 import time
 import warnings
@@ -9,7 +8,6 @@ from types import SimpleNamespace
 import mxnet as mx
 from mxnet.base import _as_list
 from mxnet.model import BatchEndParam
-from mxnet.module import BaseModule
 
 from .._argument_checks import check_epoch, check_iterator
 from ..data.iterators import rewind_for_pass
@@ -23,18 +21,15 @@ from .workers import check_plan
 _END = object()
 
 
-def fit(module, args, kwargs, is_ours):
+def fit(**arguments):
     """Train a module as ``Module.fit`` does, and take the snapshots that are due.
 
-    `is_ours` tells that the module is not of a user's subclass, which may read the data before
-    their pass or write to batches. Callbacks get the arguments of ``Module.fit`` in `locals`.
+    The arguments are those of ``Module.fit``, with `self`. Callbacks get them in `locals`.
     """
-    call = inspect.signature(BaseModule.fit).bind(module, *args, **kwargs)
-    call.apply_defaults()
-    given = SimpleNamespace(**call.arguments)
+    given, module = SimpleNamespace(**arguments), arguments['self']
     if given.validation_metric is None:
         given.validation_metric = given.eval_metric
-    _check_arguments(call.arguments)
+    _check_arguments(arguments)
     for callback in _as_list(given.eval_end_callback):
         if isinstance(callback, EarlyStopping):
             callback.check_metric(given.eval_data, given.validation_metric)
@@ -54,7 +49,7 @@ def fit(module, args, kwargs, is_ours):
     if not isinstance(given.eval_metric, mx.metric.EvalMetric):
         given.eval_metric = mx.metric.create(given.eval_metric)
     try:
-        _train_epochs(module, given, _Data(module, given, is_ours))
+        _train_epochs(module, given, _Data(module, given))
     except BaseException:  # Ctrl-C too
         module._conclude('interrupted')
         raise
@@ -154,8 +149,10 @@ def _call(callbacks, *arguments):
 class _Data:
     """The position of the data of one ``fit``, which a snapshot reads before an epoch does."""
 
-    def __init__(self, module, given, is_ours):
-        self._module, self._given, self._is_ours = module, given, is_ours
+    def __init__(self, module, given):
+        self._module, self._given = module, given
+        # A user's subclass may read the data before their pass or write to batches.
+        self._is_ours = type(module).__module__.startswith('svrg_optimization.')
         # Whether the data are known to stand at their beginning, and what sets them there after a
         # pass.
         self._is_rewound, self._rewind = False, None
