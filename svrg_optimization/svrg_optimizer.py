@@ -50,8 +50,9 @@ def check_rates(optimizer):
             check_rate('%s of %s' % (kind, name), value)
 
 
-def warn_without_rate(optimizer, tol, warn_once):
-    """Warn once of a rate of 0, at which no training comes nearer to a `tol`."""
+def check_rates_of_training(optimizer, tol, warn_once):
+    """Check the rates as they are now; warn once of a rate of 0, which comes no nearer to `tol`."""
+    check_rates(optimizer)
     optimizer = getattr(optimizer, 'default_opt', optimizer)
     if tol is not None and optimizer.lr_scheduler is None and optimizer.lr == 0:
         warn_once('learning_rate is 0, with which no step moves the weights, and should be above '

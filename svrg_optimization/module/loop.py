@@ -14,7 +14,7 @@ from ..data.iterators import rewind_for_pass
 from ..data.ndarray_iter import is_viewable, views
 from ..early_stopping import EarlyStopping
 from ..rate.run import Run
-from ..svrg_optimizer import warn_without_rate
+from ..svrg_optimizer import check_rates_of_training
 from .trained_module import TrainedModule
 from .workers import check_plan
 
@@ -66,8 +66,8 @@ def _check_arguments(arguments):
 def _train_epochs(module, given, data):
     svrg, default = module._svrg, module._default_bucket
     epochs = range(given.begin_epoch, given.num_epoch)
+    check_rates_of_training(default._optimizer, svrg.settings.tol, svrg.warn_once)
     run = Run(svrg, TrainedModule(default), module.logger, given.train_data, data.take_snapshot)
-    warn_without_rate(default._optimizer, svrg.settings.tol, svrg.warn_once)
     if epochs:
         check_plan(default, given.train_data, epochs, not run.is_plain,
                    run.is_due(epochs.start % svrg.settings.update_freq == 0))

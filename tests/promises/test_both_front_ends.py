@@ -150,3 +150,16 @@ def test_an_earlier_loop_says_nothing_of_a_later_training():
     train_an_epoch(trainer, data, 0)
     loop.close()
     assert trainer.result.reason == 'epochs used up'
+
+
+@both
+def test_a_rate_that_has_become_negative_is_refused_before_the_next_epoch(front_end):
+    training = front_end(PROBLEM)
+    training.snapshot()
+    training.epoch()
+    optimizer = training.trains._optimizer
+    vars(getattr(optimizer, 'default_opt', optimizer))['lr'] = -0.1  # as by its own setter
+    with pytest.raises(ValueError, match='learning_rate must be a finite .*, not -0.1'):
+        train_an_epoch(training.trains, PROBLEM.iterator() if front_end is stepping.Training
+                       else PROBLEM.loader(), 0)
+    training.check()
