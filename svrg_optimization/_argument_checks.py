@@ -65,7 +65,8 @@ def check_epoch(name, epoch):
 def check_iterator(name, data):
     """Raise a TypeError if an argument is not an iterator over data."""
     if not all(callable(getattr(data, method, None)) for method in ('reset', '__iter__')):
-        raise TypeError('%s must be a DataIter, not %s' % (name, reprlib.repr(data)))
+        raise TypeError('%s must be a DataIter, as mx.io.NDArrayIter(data, label, batch_size) '
+                        'makes of arrays, not %s' % (name, reprlib.repr(data)))
     if hasattr(data, 'num_data') and hasattr(data, 'label'):  # an NDArrayIter, which does not check
         rows = {each: array.shape[0] for each, array in data.data + data.label}
         if len(set(rows.values())) > 1:

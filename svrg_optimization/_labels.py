@@ -1,5 +1,6 @@
 """Labels that a loss cannot learn, of which MXNet says nothing: they are told once."""
 
+import numpy as np
 from mxnet import gluon, nd
 
 # What labels must be, which ones are not, given the number of classes, and what to do.
@@ -48,7 +49,11 @@ def _check(warn_once, loss, rule, labels, classes=None, ignored=None):
     elif rule and labels is not None:
         allowed, is_bad, advice = rule
         labels = labels.asnumpy()
-        bad = labels[is_bad(labels, classes) & (labels != ignored)]
+        if rule is _CLASSES and not np.isfinite(labels).all():  # else the gradient is not either
+            warn_once('labels of %s must be %s, and some are NaN or infinite: leave these rows out'
+                      % (loss, allowed % (classes - 1)), 'labels of ' + loss)
+            return
+        bad = labels[is_bad(labels, classes) & (labels != ignored) & np.isfinite(labels)]
         if bad.size:
             warn_once('labels of %s must be %s, and not %g, which trains another model: %s' % (
                 loss, allowed % (classes - 1) if classes else allowed, bad[0], advice),

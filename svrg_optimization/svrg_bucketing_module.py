@@ -7,9 +7,7 @@ import logging
 import mxnet as mx
 from mxnet.module import BucketingModule
 
-from .checkpoint.of_module import read_checkpoint, save
-from .core.settings import arguments_from
-from .module import loop
+from .checkpoint.of_module import arguments_of, read_checkpoint, save
 from .module.install import optimizer_kept_on_error
 from .mxnet_repair.casts import has_casts
 from .svrg_module import SVRGModule
@@ -95,7 +93,7 @@ class SVRGBucketingModule(BucketingModule):
     _optimizer = property(lambda module: module._default_bucket._optimizer)
     _param_dict = property(lambda module: module._default_bucket._param_dict)
     gradient_norm, has_converged = SVRGModule.gradient_norm, SVRGModule.has_converged
-    result = SVRGModule.result
+    result, _conclude = SVRGModule.result, SVRGModule._conclude
     _snapshot = SVRGModule._snapshot
     learning_rate, objective = SVRGModule.learning_rate, SVRGModule.objective
     update_freq, alpha, tol = SVRGModule.update_freq, SVRGModule.alpha, SVRGModule.tol
@@ -141,11 +139,7 @@ class SVRGBucketingModule(BucketingModule):
 
     # Training
 
-    def fit(self, train_data, *args, **kwargs):
-        """Train the module for some epochs, with snapshots, as `SVRGModule.fit` does."""
-        loop.fit(self, (train_data, *args), kwargs, is_ours=type(self) is SVRGBucketingModule)
-
-    fit.__signature__ = SVRGModule.fit.__signature__
+    fit = SVRGModule.fit
 
     def update_full_grads(self, train_data):
         """Take a snapshot as `SVRGModule.update_full_grads` does; batches have a `bucket_key`."""
@@ -190,7 +184,7 @@ class SVRGBucketingModule(BucketingModule):
         assert sym_gen is not None and default_bucket_key is not None, (
             'sym_gen and default_bucket_key are required for loading a bucketing module')
         state = read_checkpoint(prefix, epoch, load_optimizer_states, default_bucket_key)
-        module = cls(sym_gen, default_bucket_key, **arguments_from(state['settings'], kwargs))
+        module = cls(sym_gen, default_bucket_key, **arguments_of(state, kwargs))
         module._begin_with({default_bucket_key: state['symbol']})
         module._curr_module._load_state(state)
         return module

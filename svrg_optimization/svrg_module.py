@@ -4,7 +4,6 @@ import contextlib
 import inspect
 import json
 import logging
-import math
 import numbers
 import reprlib
 from pathlib import Path
@@ -14,13 +13,13 @@ import mxnet as mx
 import numpy as np
 from mxnet.module import Module
 
-from ._argument_checks import check_iterator, checked_number, told_as_damage
+from ._argument_checks import check_iterator, told_as_damage
 from ._warn_once import WarnOnce, warn
-from .checkpoint.of_module import read_checkpoint, save
+from .checkpoint.of_module import arguments_of, read_checkpoint, save
 from .core.correction import correct
 from .core.full_gradient import FullGradient, share_out
 from .core.requirements import ALL_ROWS, require
-from .core.settings import Settings, arguments_from, setting
+from .core.settings import Settings, setting
 from .core.svrg import BEGUN, COMPUTED, CORRECTING, READY, SVRG, Step
 from .data.batch_rows import arrays_of, resized
 from .data.custom_loop import LoopOverIterator, YieldedBatches
@@ -45,7 +44,7 @@ from .rate import algorithm
 from .rate.objective import Objective
 from .rate.optimizer import check_newton_cg, moves_weights, with_default_arguments
 from .rate.training import Training
-from .svrg_optimizer import class_name_and_arguments
+from .svrg_optimizer import check_rate, check_rates, class_name_and_arguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +54,17 @@ mend_for_users(SWITCH)
 _DEFAULTS = 'sgd', (('learning_rate', 0.01),)  # of Module.init_optimizer and of fit
 
 
-class SVRGModule(Module):
+class _CountsSteps(Module):
+    """A Module whose steps are counted, also by ``super(SVRGModule, self).update()``."""
+
+    def update(self):
+        """Update the weights with the gradients, as Module does."""
+        super().update()
+        raise_updater_error(self._kvstore)
+        self._svrg.end_step()
+
+
+class SVRGModule(_CountsSteps):
     r"""Train a Module with SVRG, the stochastic variance reduced gradient.
 
     It replaces :class:`mxnet.module.Module`: change ``mx.mod.Module(symbol, ...)``
@@ -199,11 +208,17 @@ class SVRGModule(Module):
         return self._svrg.training.result(
             Objective(self._svrg, TrainedModule(self._default_bucket)))
 
+    def _conclude(self, reason):
+        """Let the result say why a training has ended before its last epoch."""
+        if self._snapshot.is_active:
+            self._svrg.training.conclude(
+                Objective(self._svrg, TrainedModule(self._default_bucket)), reason)
+
     @property
     def learning_rate(self) -> Optional[float]:
         """Rate of the next step; None before there is an optimizer.
 
-        It can be set to a finite number, unless the optimizer has an `lr_scheduler` or servers
+        It can be set, to 0 or more, unless the optimizer has an `lr_scheduler` or servers
         update the weights. Rates of parameters with an `lr_mult` are multiples of it.
 
         Raises
@@ -219,7 +234,7 @@ class SVRGModule(Module):
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
         module = self._default_bucket
-        rate = checked_number('learning_rate', rate, 'a finite number', math.isfinite)
+        rate = check_rate('learning_rate', rate)
         if not module.optimizer_initialized:
             raise RuntimeError('learning_rate needs an optimizer: call init_optimizer first')
         if module._optimizer.lr_scheduler is not None or servers_hold_states(
@@ -344,8 +359,15 @@ class SVRGModule(Module):
             rows = rows_of_batch(None, [each if isinstance(each, mx.io.DataDesc)
                                         else mx.io.DataDesc(*each) for each in data_shapes])
             label_shapes = resized(self._label_shapes, rows)
-        with executor_group.shapes_kept_on_error(self):
-            super().reshape(data_shapes, label_shapes)
+        bound = [*self.data_shapes, *(self.label_shapes or [])]
+        try:
+            with executor_group.shapes_kept_on_error(self):
+                super().reshape(data_shapes, label_shapes)
+        except mx.MXNetError as error:  # which names a weight and no shape
+            raise ValueError('batches must be such that the module can be bound for, like %s, and '
+                             'not %s' % tuple([(name, shape) for name, shape, *_ in shapes]
+                                              for shapes in (bound, [
+                                                  *data_shapes, *(label_shapes or [])]))) from error
         self._svrg.reference.batch_size = executor_group.batch_size(self)
 
     def init_params(self, initializer=mx.init.Uniform(0.01), arg_params=None, aux_params=None,
@@ -391,9 +413,10 @@ class SVRGModule(Module):
         Raises
         ------
         ValueError
-            If MXNet would abort, hang or give wrong results with this `kvstore`, the learning
-            rate is not finite, or a setting of the module does not allow the optimizer or the
-            KVStore. No key of a weight has been created then.
+            If MXNet would abort, hang or give wrong results with this `kvstore`, a learning rate,
+            weight decay or multiplier of these is negative or not finite, or a setting of the
+            module does not allow the optimizer or the KVStore. No key of a weight has been
+            created then.
         TypeError
             If `optimizer` is neither a str nor an Optimizer.
 
@@ -444,6 +467,7 @@ class SVRGModule(Module):
             settings of this module do not allow its optimizer.
         """
         assert shared_module.optimizer_initialized
+        check_rates(shared_module._optimizer)
         check_newton_cg(shared_module._optimizer, {}, self.alpha, on_servers=False,
                     batches=self.full_grad_batches)
         lent = getattr(shared_module, '_proximal', None)
@@ -514,10 +538,11 @@ class SVRGModule(Module):
 
     predict.__signature__ = inspect.signature(Module.predict)
 
-    def score(self, *args, **kwargs):
+    def score(self, eval_data, *args, **kwargs):
         """Evaluate a metric as Module does."""
         self._check_has_parameters('score')
-        return super().score(*args, **kwargs)
+        check_iterator('eval_data', eval_data)
+        return super().score(eval_data, *args, **kwargs)
 
     score.__signature__ = inspect.signature(Module.score)
 
@@ -593,8 +618,6 @@ class SVRGModule(Module):
         if self._svrg.step.stage in (COMPUTED, CORRECTING):  # an error has stopped backward
             self._update_svrg_gradients()
         super().update()
-        raise_updater_error(self._kvstore)
-        self._svrg.end_step()
 
     def _update_svrg_gradients(self):
         """Turn the gradients of the latest backward pass into SVRG gradients, in place, once."""
@@ -614,7 +637,16 @@ class SVRGModule(Module):
 
     # Snapshot and full gradient
 
-    def fit(self, train_data: Any, *args: Any, **kwargs: Any) -> None:
+    def fit(self: Any, train_data: Any, eval_data: Any = None, eval_metric: Any = 'acc',
+            epoch_end_callback: Any = None, batch_end_callback: Any = None,
+            kvstore: Any = 'local', optimizer: Any = 'sgd',
+            optimizer_params: Any = (('learning_rate', 0.01),), eval_end_callback: Any = None,
+            eval_batch_end_callback: Any = None, initializer: Any = mx.init.Uniform(0.01),
+            arg_params: Optional[Dict[str, Any]] = None,
+            aux_params: Optional[Dict[str, Any]] = None, allow_missing: bool = False,
+            force_rebind: bool = False, force_init: bool = False, begin_epoch: int = 0,
+            num_epoch: Optional[int] = None, validation_metric: Any = None,
+            monitor: Any = None, sparse_row_id_fn: Optional[Callable[[Any], Any]] = None) -> None:
         """Train the module for some epochs, with snapshots.
 
         With newton_cg an epoch is one iteration of L-BFGS: the weights move along its way, by
@@ -653,9 +685,7 @@ class SVRGModule(Module):
             If the symbol has no loss: `fit` then trains as plain Module. Also if training
             has not converged to `tol`.
         """
-        loop.fit(self, (train_data, *args), kwargs, is_ours=type(self) is SVRGModule)
-
-    fit.__signature__ = inspect.signature(Module.fit)
+        loop.fit(**locals())
 
     def update_full_grads(self, train_data: Any) -> None:
         r"""Take a snapshot of the weights and compute the full gradient there.
@@ -776,8 +806,8 @@ class SVRGModule(Module):
             states of a plain Module are a pickle: load only files that you trust.
         **kwargs
             Further arguments of the constructor, also for another number of devices.
-            Settings default to the saved values. For a checkpoint of plain Module
-            `update_freq` is 1 by default.
+            Settings, `fixed_param_names` and `compression_params` default to the saved values. For
+            a checkpoint of plain Module `update_freq` is 1 by default.
 
         Raises
         ------
@@ -797,7 +827,7 @@ class SVRGModule(Module):
             no ``.svrg`` file: only what plain Module saves is loaded.
         """
         state = read_checkpoint(prefix, epoch, load_optimizer_states)
-        module = cls(state['symbol'], **arguments_from(state['settings'], kwargs))
+        module = cls(state['symbol'], **arguments_of(state, kwargs))
         module._load_state(state)
         return module
 

@@ -12,13 +12,51 @@ from inspect import signature
 import numpy as np
 from mxnet import optimizer as opt
 
+from ._argument_checks import checked_number
+
 _SUFFIX = '_full'
+_RATES = {'lr': 'learning_rate', 'wd': 'wd'}  # attributes of an optimizer
 
 
-def check_learning_rate(rate):
-    """Raise a ValueError if a learning rate is infinite or a NaN."""
-    if isinstance(rate, numbers.Real) and not math.isfinite(rate):
-        raise ValueError('learning_rate must be a finite number, not %r' % (rate,))
+def check_optimizer(optimizer):
+    """Raise an error unless this is an Optimizer or a name that is registered."""
+    names = opt.Optimizer.opt_registry
+    if not isinstance(optimizer, (str, opt.Optimizer)):
+        raise TypeError('optimizer must be a str or an mxnet.optimizer.Optimizer, not %r'
+                        % (optimizer,))
+    if isinstance(optimizer, str) and optimizer.lower() not in names:
+        raise ValueError("optimizer must be 'newton_cg', or one of MXNet's or your own (%s), and "
+                         'not %r' % (', '.join(sorted(
+                             name for name in names if name[0] != '_' and name not in (
+                                 'newton_cg', 'test'))), optimizer))
+
+
+def check_rate(name, rate):
+    """Return a learning rate, a weight decay or a multiplier as a number, or raise an error."""
+    return checked_number(name, rate, 'a finite number of 0 or more',
+                          lambda number: 0 <= number < math.inf)
+
+
+def check_rates(optimizer):
+    """Raise an error if an optimizer has a rate with which steps go uphill, or are not finite."""
+    optimizer = getattr(optimizer, 'default_opt', optimizer)
+    scheduler = optimizer.lr_scheduler
+    check_rate('learning_rate', optimizer.lr if scheduler is None
+               else getattr(scheduler, 'base_lr', 0))
+    check_rate('wd', optimizer.wd)
+    for kind in ('lr_mult', 'wd_mult'):
+        of_params = {param.name: getattr(param, kind) for param in optimizer.param_dict.values()}
+        for name, value in {**getattr(optimizer, kind), **of_params}.items():
+            check_rate('%s of %s' % (kind, name), value)
+
+
+def check_rates_of_training(optimizer, tol, warn_once):
+    """Check the rates as they are now; warn once of a rate of 0, which comes no nearer to `tol`."""
+    check_rates(optimizer)
+    optimizer = getattr(optimizer, 'default_opt', optimizer)
+    if tol is not None and optimizer.lr_scheduler is None and optimizer.lr == 0:
+        warn_once('learning_rate is 0, with which no step moves the weights, and should be above '
+                  '0 with tol')
 
 
 def _register(klass):
@@ -166,8 +204,8 @@ class _SVRGOptimizer(opt.Optimizer):
         if name in vars(self):
             vars(self)[name] = value
         else:
-            if name == 'lr':
-                check_learning_rate(value)  # MXNet would fail in the middle of a step
+            if name in _RATES:
+                check_rate(_RATES[name], value)
             setattr(self.default_opt, name, value)
 
     def __getstate__(self):

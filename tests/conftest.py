@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import os
+import re
 import shutil
 import signal
 import sys
@@ -17,6 +18,9 @@ from stepping import Training
 
 collect_ignore = ['support']
 WITH_NP_ARRAYS = os.environ.get('TEST_ARRAYS') == 'np'  # test_numpy_arrays.py runs others so
+
+MISSING = re.compile(  # packages of some tests
+    "No module named '(hypothesis|matplotlib|nbclient|psutil|scipy|sklearn)'")
 
 
 def pytest_addoption(parser):
@@ -73,6 +77,16 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: group_of(item)[0])
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector):
+    """Skip the files that import a package of the tests which is not installed."""
+    report = (yield).get_result()
+    missing = report.failed and MISSING.search(str(report.longrepr))
+    if missing:
+        report.outcome = 'skipped'
+        report.longrepr = str(collector.path), 0, 'Skipped: needs ' + missing[1]
+
+
 def pytest_terminal_summary(terminalreporter):
     """Say at the end what was skipped on this machine: the reasons say what would make it run."""
     skipped = collections.Counter(
@@ -89,9 +103,12 @@ def pytest_runtest_call():
 
     They read it (oneDNN does), and getenv beside setenv in another thread can crash.
     """
-    yield
+    outcome = yield
     with contextlib.suppress(mx.MXNetError):  # of what failed on purpose
         mx.nd.waitall()
+    missing = MISSING.search(str(outcome.excinfo and outcome.excinfo[1]))
+    if missing:
+        outcome.force_exception(pytest.skip.Exception('needs ' + missing[1]))
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import os
 
 import mxnet as mx
 
-from .._argument_checks import told_as_damage
+from .._argument_checks import check_like, told_as_damage
 from .._warn_once import warn
 from ..core import settings
 from ..module import optimizer_states
@@ -28,7 +28,10 @@ def save(module, prefix, epoch, with_states, remove_amp_cast):
         with_states = False
     weights, auxiliary = module.get_params()
     state = {'symbol': model.symbol.tojson(remove_amp_cast=remove_amp_cast),
-             'settings': model._svrg.settings.state(), 'weights': weights, 'auxiliary': auxiliary,
+             'settings': model._svrg.settings.state(), 'arguments': {
+                 'fixed_param_names': model._fixed_param_names,
+                 'compression_params': model._compression_params},
+             'weights': weights, 'auxiliary': auxiliary,
              'svrg': model._svrg.state(), 'optimizer': None, **model._waiting}
     if model.optimizer_initialized:
         state.update(optimizer=optimizer_states.state(model, with_states))
@@ -55,6 +58,9 @@ def read_checkpoint(prefix, epoch, with_states, bucket_key=None):
             raise ValueError('%s is damaged: %s must be arrays' % (name, part))
     with told_as_damage(name):
         settings.check_saved(state['settings'])
+        compression = state['arguments']['compression_params']
+        check_like(name, 'arguments', state['arguments'], {
+            'fixed_param_names': [''], 'compression_params': None if compression is None else {}})
         if optimizer is not None:
             optimizer_states.check_saved(optimizer)
         state['symbol'] = _network(state['symbol'], name)
@@ -67,6 +73,11 @@ def read_checkpoint(prefix, epoch, with_states, bucket_key=None):
         raise ValueError('load_optimizer_states must be False: %s was saved without the states of '
                          'the optimizer' % name)
     return state
+
+
+def arguments_of(state, given):
+    """Return the arguments of a constructor: the given ones, and saved ones for the others."""
+    return {**state['arguments'], **settings.arguments_from(state['settings'], given)}
 
 
 def _network(text, name):
@@ -97,6 +108,6 @@ def _read_plain(prefix, epoch, with_states, bucket_key):
     warn('%s is not there: %s is loaded as the checkpoint of a plain Module, without settings, '
          'snapshot and counts of updates' % (svrg, params))
     weights, auxiliary = mx.model.load_params(prefix, epoch)
-    return {'symbol': mx.sym.load(symbol), 'settings': {'update_freq': 1}, 'weights': weights,
-            'auxiliary': auxiliary, 'svrg': None, 'optimizer': None,
+    return {'symbol': mx.sym.load(symbol), 'settings': {'update_freq': 1}, 'arguments': {},
+            'weights': weights, 'auxiliary': auxiliary, 'svrg': None, 'optimizer': None,
             'file_of_states': states if with_states else None}

@@ -53,6 +53,11 @@ def dense(array):
     return array.astype('float32') if array.dtype == np.float16 else array
 
 
+def as_numpy(array):
+    """Return an NDArray, or what NumPy takes for an array, as a numpy.ndarray."""
+    return array.asnumpy() if hasattr(array, 'asnumpy') else np.asarray(array)
+
+
 def like(array, values):
     """Return values, a numpy.ndarray, in the dtype, storage type and context of an array."""
     found = nd.array(values, array.context, array.dtype)

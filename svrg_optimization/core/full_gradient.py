@@ -3,6 +3,7 @@
 import math
 from typing import Any, List, NamedTuple, Optional
 
+import numpy as np
 from mxnet import ndarray as nd
 
 from .arrays import dtype_of_sum, is_row_sparse, summed, with_all_rows
@@ -98,8 +99,9 @@ class Sum:
 
     def wait(self):
         """Wait until all gradients and losses so far are added."""
-        for loss, factor in self._losses:
-            self.loss += factor * float(loss.asnumpy().sum(dtype='float64'))
+        with np.errstate(all='ignore'):  # what is not finite is told in words
+            for loss, factor in self._losses:
+                self.loss += factor * float(loss.asnumpy().sum(dtype='float64'))
         self._losses = []
         for share in self.shares:
             for total in share.values():

@@ -27,7 +27,7 @@ from typing import Any, Optional
 import numpy as np
 
 from .._argument_checks import check_like
-from .arrays import dense, distance
+from .arrays import as_numpy, dense, distance
 from .correction import correct_batch
 from .front_end import joined_count
 from .full_gradient import BatchGradient, FullGradient
@@ -76,8 +76,8 @@ class SVRG:
         if mu is None:
             raise ValueError('train_data must yield at least one row of data, and %r yielded none'
                              % (a_pass.train_data,))
-        nonfinite = mu.nonfinite()
-        if not nonfinite:
+        nonfinite, raises = mu.nonfinite(), self.settings.nonfinite == 'raise'
+        if not nonfinite or may_be_undone and not raises:
             return
         message = 'the full gradient is not finite: %s' % ', '.join(nonfinite)
         if not self.snapshot.num_update:
@@ -86,10 +86,9 @@ class SVRG:
                         'loss is not finite')
         rows = self._rows_not_finite(a_pass)
         message += ''.join('. Rows of %s that are not finite: %d' % row for row in rows.items())
-        if self.settings.nonfinite == 'raise':
+        if raises:
             raise FloatingPointError(message)
-        if not may_be_undone:
-            self.warn_once(message + ". With nonfinite='raise' training stops", 'nonfinite')
+        self.warn_once(message + ". With nonfinite='raise' training stops", 'nonfinite')
 
     def _rows_not_finite(self, a_pass):
         """Count the rows of each input that are not finite, where the weights are not the cause."""
@@ -99,7 +98,7 @@ class SVRG:
         counts = {}
         for batch in again.batches() if again else ():
             for name, array in self.reference.inputs(batch, a_pass):
-                finite = np.isfinite(np.atleast_1d(array.asnumpy()))
+                finite = np.isfinite(np.atleast_1d(as_numpy(array)))
                 bad = len(finite) - int(finite.reshape(len(finite), -1).all(axis=1).sum())
                 if bad:
                     counts[name] = counts.get(name, 0) + bad

@@ -7,7 +7,7 @@ from mxnet.gluon.data import ArrayDataset
 from mxnet.gluon.data.dataloader import default_batchify_fn, default_mp_batchify_fn
 from mxnet.io import NDArrayIter
 
-from ..core.arrays import precision_of
+from ..core.arrays import as_numpy, precision_of
 from .batch_rows import labels_of
 
 _CHANGED = ('the loop, or a subclass, has changed a batch after %s yielded it, and the full '
@@ -128,8 +128,7 @@ def _are_rows_of(given, rows):
         return True
 
     def sums(array, begin=0):
-        part = array[begin:begin + _ROWS_AT_ONCE]
-        part = part.asnumpy() if hasattr(part, 'asnumpy') else np.asarray(part)
+        part = as_numpy(array[begin:begin + _ROWS_AT_ONCE])
         return part.reshape(-1, size) @ np.linspace(1, 2, size)
 
     known = np.sort(np.concatenate([sums(rows, begin) for begin in range(
@@ -148,5 +147,5 @@ def _have_changed(given, read):
     Arrays of another size are not compared, as a loop may cut a batch or encode a label.
     """
     return any(np.prod(one.shape) == np.prod(other.shape) and not np.allclose(
-        one.asnumpy().ravel(), other.asnumpy().ravel(), rtol=1e-2, atol=1e-6, equal_nan=True)
+        as_numpy(one).ravel(), as_numpy(other).ravel(), rtol=1e-2, atol=1e-6, equal_nan=True)
                for one, other in zip(given, read))

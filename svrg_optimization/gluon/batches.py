@@ -1,9 +1,11 @@
 """The batches of a pass and of an epoch, as the inputs of the objective on each device."""
 
 import itertools
+import operator
 import reprlib
 
 from mxnet import gluon
+from mxnet.io import DataDesc
 
 from ..core.front_end import BatchesOfPass
 from ..data.batch_rows import without_padding
@@ -14,12 +16,18 @@ from .numpy_arrays import ARRAYS, arrays_in, as_blocks_take, mapped, on_device
 class GluonPass(BatchesOfPass):
     """Batches of a pass or an epoch. Each is a list of the inputs of each device.
 
-    The `first` batch, None without one, is read already.
+    The `first` batch, None without one, is read already. `in_form` makes of a tuple of inputs what
+    the data have yielded: a dict, an array, a named tuple or a tuple.
     """
+
+    in_form = tuple
 
     def __init__(self, train_data, count, devices, rows, states=()):
         super().__init__(train_data, count)
         self.states, self._devices, self._rows = states, devices, rows
+        if isinstance(train_data, ARRAYS):
+            raise TypeError('train_data must be a DataLoader or another iterable of batches, and '
+                            'not %s' % reprlib.repr(train_data))
         dataset = getattr(train_data, '_dataset', None)
         if isinstance(dataset, gluon.data.ArrayDataset) and any(
                 hasattr(each, 'iloc') for each in dataset._data):
@@ -55,14 +63,15 @@ class GluonPass(BatchesOfPass):
     def _split(self, batch):
         """Return the inputs of the objective for each device."""
         devices, data = self._devices, self.train_data
-        if hasattr(batch, 'data'):
-            batch = without_padding(batch, data.provide_data, data.provide_label,
-                                    pads_in_front(data))
+        if isinstance(getattr(batch, 'data', None), list) and not isinstance(batch, tuple):
+            batch = without_padding(batch, *_descriptions(batch, data), pads_in_front(data))
             batch = as_blocks_take([*batch.data, *(batch.label or [])])
-        if not isinstance(batch, (list, tuple, dict)) or not batch:
-            raise TypeError('train_data must yield tuples or lists of what objective takes, or '
-                            'dicts, not %s' % reprlib.repr(batch))
-        batch = [batch] if isinstance(batch, dict) else batch
+        is_one = isinstance(batch, ARRAYS) or isinstance(batch, dict) and batch
+        if not (is_one or isinstance(batch, (list, tuple)) and batch):
+            raise TypeError('train_data must yield tuples or lists of what objective takes, dicts '
+                            'or arrays, not %s' % reprlib.repr(batch))
+        self.in_form = operator.itemgetter(0) if is_one else getattr(type(batch), '_make', tuple)
+        batch = [batch] if is_one else batch
         axes, rows = self._rows.axes(batch), self._rows.of_inputs(batch)
         if len(axes) != len(batch):
             raise ValueError('batch_axis must have one for each of the %d inputs in a batch of '
@@ -77,6 +86,13 @@ class GluonPass(BatchesOfPass):
             self.whole_first = [mapped(lambda each: on_device(each, devices[0]), value)
                                 for value in batch]
         return list(zip(*(_parts_of(value, axis, devices) for value, axis in zip(batch, axes))))
+
+
+def _descriptions(batch, data):
+    """Return the DataDescs of the data and labels of a DataBatch, of which a list has none."""
+    return [getattr(data, kind, None) or [DataDesc(str(place), array.shape) for place, array in
+                                          enumerate(arrays or [])]
+            for kind, arrays in (('provide_data', batch.data), ('provide_label', batch.label))]
 
 
 def _parts_of(value, axis, devices):

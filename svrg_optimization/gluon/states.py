@@ -13,7 +13,7 @@ from mxnet.optimizer import Optimizer
 from .._argument_checks import check_like, check_state
 from .._warn_once import warn
 from ..core.random_numbers import RandomNumbers
-from ..svrg_optimizer import set_update_counts, update_counts
+from ..svrg_optimizer import check_rates, set_update_counts, update_counts
 
 _PLAIN = numbers.Real, str, type(None)
 
@@ -99,6 +99,7 @@ def _check_like_ours(trainer, saved):
     _check_numbers(name, 'optimizer', of_file['numbers'], optimizer,
                    Optimizer(lr_scheduler=optimizer.lr_scheduler))
     _set_numbers(optimizer, of_file['numbers'])  # of the copy: they decide which states it has
+    check_rates(optimizer)
     for place, of_weight in of_file['states'].items():
         weight = trainer._params[place].list_data()[0]
         check_state(name, 'optimizer/states/%d' % place, of_weight,

@@ -1,5 +1,6 @@
 r"""SVRGTrainer, Gluon's Trainer with stochastic variance reduced gradients."""
 
+import functools
 import math
 import reprlib
 from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, Union
@@ -25,7 +26,7 @@ from ..rate import algorithm
 from ..rate.objective import Objective
 from ..rate.optimizer import check_newton_cg, with_default_arguments
 from ..rate.training import Training
-from ..svrg_optimizer import _SVRGOptimizer, agreed, check_learning_rate
+from ..svrg_optimizer import _SVRGOptimizer, agreed, check_optimizer, check_rate, check_rates
 from .batches import GluonPass, arrays_of, by_value, with_states
 from .epochs import epochs
 from .reference import GluonReference
@@ -101,7 +102,8 @@ class SVRGTrainer(gluon.Trainer):
     ValueError
         If `batch_axis` is negative, `alpha` is not in [0, 1], `nonfinite` is neither
         'warn' nor 'raise', `tol` is not above 0,
-        `tol` is given with ``alpha=0``, a weight is row_sparse,
+        `tol` is given with ``alpha=0``, a weight is row_sparse, a learning rate, weight decay or
+        multiplier of these is negative or not finite,
         `kvstore` is ``dist_async`` or gets compressed gradients, `update_on_kvstore` is
         set with a distributed `kvstore`, `newton_cg` or `proximal`, or these do not
         allow the optimizer. Also if `proximal` names a parameter that is not trained, or
@@ -131,6 +133,7 @@ class SVRGTrainer(gluon.Trainer):
         if not callable(objective):
             raise TypeError('objective must be a function of a batch that returns its loss, not %r'
                             % (objective,))
+        check_optimizer(optimizer)
         settings = Settings(
             loss_is_mean=loss_is_mean, alpha=alpha, nonfinite=nonfinite, proximal=proximal, tol=tol)
         if compression_params:
@@ -150,7 +153,7 @@ class SVRGTrainer(gluon.Trainer):
         if isinstance(kvstore, str) and is_distributed(kvstore):
             kvstore = open_distributed(kvstore)
         super().__init__(params, optimizer, optimizer_params, kvstore, None, update_on_kvstore)
-        check_learning_rate(self._optimizer.lr)
+        check_rates(self._optimizer)
         for param in self._params:
             if param._stype != 'default':
                 raise ValueError('params must be dense, and %s is %s' % (param.name, param._stype))
@@ -210,6 +213,17 @@ class SVRGTrainer(gluon.Trainer):
         """What the latest snapshot found and, after `epochs`, why it ended. None before one."""
         return self._svrg.training.result(Objective(self._svrg, self._trained))
 
+    def _conclude(self, reason):
+        """Let the result say why a training has ended before its last epoch."""
+        if self._svrg.snapshot.is_active:
+            training = self._svrg.training
+            training.epochs += reason == 'stopped early'  # its last one is not counted yet
+            training.conclude(Objective(self._svrg, self._trained), reason)
+
+    def set_learning_rate(self, lr):
+        """Set the learning rate as Trainer does."""
+        super().set_learning_rate(check_rate('learning_rate', lr))
+
     def update_full_grads(self, train_data: Iterable[Any], batches: Optional[int] = None,
                           states: Sequence[Any] = ()) -> None:
         r"""Take a snapshot of the weights and compute the full gradient there.
@@ -221,8 +235,8 @@ class SVRGTrainer(gluon.Trainer):
         ----------
         train_data : iterable
             DataLoader, DataIter or any other iterable. Its batches are tuples or lists of
-            the arguments of `objective`, with any number of rows. A batch that is a dict is
-            one argument. Padding of a DataIter does not count. On several devices each
+            the arguments of `objective`, with any number of rows. A batch that is a dict or an
+            array is one argument. Padding of a DataIter does not count. On several devices each
             NDArray is split, and a list with one NDArray for each device is not split.
         batches : int, optional
             Number of batches, from the beginning of the data, over which the mean is
@@ -344,7 +358,7 @@ class SVRGTrainer(gluon.Trainer):
 
         Returns
         -------
-        iterable of tuple or dict
+        iterable of tuple, dict or NDArray
             Those of `train_data`; a DataIter is reset. On several devices each input is a list
             with one part for each device, so you need no ``split_and_load``.
 
@@ -353,15 +367,14 @@ class SVRGTrainer(gluon.Trainer):
         TypeError, ValueError
             If a batch is not one that `update_full_grads` takes.
         """
-        return map(self._as_inputs, self._batches(train_data).batches())
+        a_pass = self._batches(train_data)
+        return map(functools.partial(self._as_inputs, a_pass), a_pass.batches())
 
-    def _as_inputs(self, batch):
-        """Return a batch as `backward` takes it, one of a dict as this one input; remember it."""
+    def _as_inputs(self, a_pass, batch):
+        """Return a batch as `backward` takes it, in the form of the data; remember it."""
         inputs = tuple(batch[0]) if len(batch) == 1 else tuple(map(list, zip(*batch)))
-        if len(inputs) == 1 and isinstance(batch[0][0], dict):
-            inputs = inputs[0]
         self._yielded.add(inputs)
-        return inputs
+        return a_pass.in_form(inputs)
 
     def _check_ready(self):
         if autograd.is_recording():
@@ -442,6 +455,11 @@ class SVRGTrainer(gluon.Trainer):
             If there are several devices and an input is not such a list.
         RuntimeError
             If it is called within ``autograd.record()``.
+
+        Warns
+        -----
+        UserWarning
+            Once if there was no step since the backward pass of as many rows before.
         """
         svrg, reference, devices = self._svrg, self._reference, len(self._devices)
         self._check_ready()
@@ -461,6 +479,10 @@ class SVRGTrainer(gluon.Trainer):
             svrg.correct(self, reference.current_gradients, batch)
             if svrg.corrects:
                 reference.mark()
+                if before == rows and not reference.adds:
+                    svrg.warn_once('backward was called twice without a step between, so that the '
+                                   'gradients of the first batch are lost: call trainer.step('
+                                   "batch_size) after it. grad_req = 'add' adds gradients up")
                 self._summed = rows + (before or 0 if reference.adds else 0)
         except BaseException:
             svrg.step.stage = BEGUN  # its gradients are no longer what a step needs
@@ -494,7 +516,7 @@ class SVRGTrainer(gluon.Trainer):
         -----
         UserWarning
             Once if `batch_size` is another number, and there is weight decay or a proximal
-            operator.
+            operator, or the loss is a mean.
         """
         self._begin_step(batch_size, ignore_stale_grad)
         super().step(batch_size, ignore_stale_grad)
@@ -536,15 +558,19 @@ class SVRGTrainer(gluon.Trainer):
             self._summed = None
 
     def _warn_of_batch_size(self, given, summed):
-        if given != summed and (any(self._optimizer._get_wds(range(len(self._params))))
-                                or self._proximal.by_name):
+        is_mean = self._reference.rows.kind == 'mean'
+        moves_optimum = self._proximal.by_name or any(
+            self._optimizer._get_wds(range(len(self._params))))
+        if given != summed and (moves_optimum or is_mean):
             workers = ' on all %d workers' % self._num_workers if self._distributed else ''
-            what = ('mean losses, one for each device' if self._reference.rows.kind == 'mean'
-                    else 'rows (or words)')
             self._svrg.warn_once(
                 'batch_size of step is %s, and backward has summed the gradients of %d %s%s: such '
-                'steps lead to another optimum. It must be step(%d) for this batch'
-                % (given, summed, what, workers, summed), 'batch_size')
+                'steps %s. It must be step(%d) for this batch%s'
+                % (given, summed, 'mean losses, one for each device' if is_mean
+                   else 'rows (or words)', workers, 'lead to another optimum' if moves_optimum
+                   else 'are %.3g times as long as the learning rate says' % (summed / given),
+                   summed, ', or loss_is_mean=False where objective returns a sum' * is_mean),
+                'batch_size')
 
     def __getstate__(self):
         raise TypeError('an SVRGTrainer cannot be copied or pickled: save_states and load_states '

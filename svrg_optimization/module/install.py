@@ -21,7 +21,8 @@ from ..mxnet_repair.kvstore import (
 from ..rate.optimizer import Newton_CG, check_newton_cg
 from ..svrg_optimizer import (
     _SVRGOptimizer,
-    check_learning_rate,
+    check_optimizer,
+    check_rates,
     class_name_and_arguments,
     update_counts,
 )
@@ -52,6 +53,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     the wrapped optimizer and installs them as Module does.
     """
     svrg, devices = module._svrg, len(module._context)
+    check_optimizer(optimizer)
     kvstore = with_horovod(kvstore, optimizer)
     may_update = kinds.will_update(kvstore, devices, module._arg_params)
     on_workers = _must_update_on_workers(module, kvstore, optimizer, optimizer_params)
@@ -62,7 +64,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     module._keys = keys = KVStoreKeys(module._param_names, module._trainable)
     wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
                                        optimizer_params)
-    check_learning_rate(wrapped.lr)
+    check_rates(wrapped)
     load_counts(module, wrapped.default_opt,
                 'begin_num_update' in dict(optimizer_params) if isinstance(optimizer, str)
                 else optimizer.begin_num_update > 0)

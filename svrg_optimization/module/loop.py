@@ -1,6 +1,5 @@
 """The training loop of ``fit``, with the snapshots that are due."""
 
-import inspect
 import itertools
 import time
 import warnings
@@ -9,28 +8,31 @@ from types import SimpleNamespace
 import mxnet as mx
 from mxnet.base import _as_list
 from mxnet.model import BatchEndParam
-from mxnet.module import BaseModule
 
 from .._argument_checks import check_epoch, check_iterator
 from ..data.iterators import rewind_for_pass
 from ..data.ndarray_iter import is_viewable, views
+from ..early_stopping import EarlyStopping
 from ..rate.run import Run
+from ..svrg_optimizer import check_rates_of_training
 from .trained_module import TrainedModule
 from .workers import check_plan
 
 _END = object()
 
 
-def fit(module, args, kwargs, is_ours):
+def fit(**arguments):
     """Train a module as ``Module.fit`` does, and take the snapshots that are due.
 
-    `is_ours` tells that the module is not of a user's subclass, which may read the data before
-    their pass or write to batches. Callbacks get the arguments of ``Module.fit`` in `locals`.
+    The arguments are those of ``Module.fit``, with `self`. Callbacks get them in `locals`.
     """
-    call = inspect.signature(BaseModule.fit).bind(module, *args, **kwargs)
-    call.apply_defaults()
-    given = SimpleNamespace(**call.arguments)
-    _check_arguments(call.arguments)
+    given, module = SimpleNamespace(**arguments), arguments['self']
+    if given.validation_metric is None:
+        given.validation_metric = given.eval_metric
+    _check_arguments(arguments)
+    for callback in _as_list(given.eval_end_callback):
+        if isinstance(callback, EarlyStopping):
+            callback.check_metric(given.eval_data, given.validation_metric)
     module.bind(data_shapes=given.train_data.provide_data,
                 label_shapes=given.train_data.provide_label,
                 for_training=True, force_rebind=given.force_rebind)
@@ -44,11 +46,13 @@ def fit(module, args, kwargs, is_ours):
                            force_init=given.force_init)
     module.init_optimizer(kvstore=given.kvstore, optimizer=given.optimizer,
                           optimizer_params=given.optimizer_params)
-    if given.validation_metric is None:
-        given.validation_metric = given.eval_metric
     if not isinstance(given.eval_metric, mx.metric.EvalMetric):
         given.eval_metric = mx.metric.create(given.eval_metric)
-    _train_epochs(module, given, _Data(module, given, is_ours))
+    try:
+        _train_epochs(module, given, _Data(module, given))
+    except BaseException:  # Ctrl-C too
+        module._conclude('interrupted')
+        raise
 
 
 def _check_arguments(arguments):
@@ -62,6 +66,7 @@ def _check_arguments(arguments):
 def _train_epochs(module, given, data):
     svrg, default = module._svrg, module._default_bucket
     epochs = range(given.begin_epoch, given.num_epoch)
+    check_rates_of_training(default._optimizer, svrg.settings.tol, svrg.warn_once)
     run = Run(svrg, TrainedModule(default), module.logger, given.train_data, data.take_snapshot)
     if epochs:
         check_plan(default, given.train_data, epochs, not run.is_plain,
@@ -73,6 +78,7 @@ def _train_epochs(module, given, data):
             break
         for name, value in () if run.moves else _train(module, given, data.batches(), epoch, tic):
             module.logger.info('Epoch[%d] Train-%s=%f', epoch, name, value)
+        run.end_epoch()
         module.logger.info('Epoch[%d] Time cost=%.3f', epoch, time.time() - tic)
         given.arg_params, given.aux_params = module.get_params()
         svrg.training.keeps_history = True
@@ -87,7 +93,6 @@ def _train_epochs(module, given, data):
                     score_end_callback=given.eval_end_callback,
                     batch_end_callback=given.eval_batch_end_callback):
                 module.logger.info('Epoch[%d] Validation-%s=%f', epoch, name, value)
-        run.end_epoch()
         data.reset(was_trained=not run.moves)
     run.finish(given.num_epoch - 1)  # also if a resumed run has no epoch left
     data.rewind()
@@ -144,8 +149,10 @@ def _call(callbacks, *arguments):
 class _Data:
     """The position of the data of one ``fit``, which a snapshot reads before an epoch does."""
 
-    def __init__(self, module, given, is_ours):
-        self._module, self._given, self._is_ours = module, given, is_ours
+    def __init__(self, module, given):
+        self._module, self._given = module, given
+        # A user's subclass may read the data before their pass or write to batches.
+        self._is_ours = type(module).__module__.startswith('svrg_optimization.')
         # Whether the data are known to stand at their beginning, and what sets them there after a
         # pass.
         self._is_rewound, self._rewind = False, None

@@ -51,6 +51,10 @@ class SampledBatch(BatchesOfPass):
         if self.batch is not None:
             self.states = states
 
+    def again(self):
+        """Return the pass once more, without a choice."""
+        return self._a_pass.again()
+
 
 class Objective:
     """The mean objective of a model over its data, at and near the snapshot.

@@ -9,7 +9,8 @@ class Result(NamedTuple):
     Attributes
     ----------
     reason : str or None
-        'converged', 'at the floor' (of the precision), 'epochs used up', 'no step' or
+        'converged', 'at the floor' (of the precision), 'epochs used up', 'stopped early' (by
+        EarlyStopping), 'interrupted' (by an error, Ctrl-C or leaving the loop), 'no step' or
         'not finite'; None where training goes on.
     objective : float or None
         Mean objective per row; None if it is not known.

@@ -114,7 +114,7 @@ class Run:
             svrg.warn_once('%s: fit trains as plain Module' % error, 'plain Module')
             return
         seconds = time.time() - tic
-        if svrg.snapshot.num_taken == taken:  # by an override
+        if svrg.snapshot.num_taken == taken and not self.moves:  # by an override
             return
         result = svrg.training.result(Objective(svrg, self._trained))
         if self.moves:

@@ -68,10 +68,10 @@ class Training:
             reason if math.isfinite(norm) else 'not finite', objective.value, norm,
             distance if math.isfinite(distance) else None, 0, 0), objective)
 
-    def conclude(self, objective):
+    def conclude(self, objective, reason='epochs used up'):
         """Return the Result of the latest snapshot, which now says why training has ended."""
         result = self.result(objective)
-        self._keep(result._replace(reason=result.reason or 'epochs used up'), objective)
+        self._keep(result._replace(reason=result.reason or reason), objective)
         return self._result
 
     def _keep(self, result, objective):

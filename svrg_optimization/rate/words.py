@@ -4,6 +4,8 @@
 REASONS = {
     'converged': 'training converged%(to)s',
     'at the floor': "training converged to %(dtype)s's precision",
+    'stopped early': 'training was stopped early',
+    'interrupted': 'training was interrupted',
     'epochs used up': 'training did not converge%(to)s: %(advice)s',
     'no step': 'training did not converge%(to)s: no step lowers the objective, '
                '%(advice)s',

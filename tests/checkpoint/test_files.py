@@ -192,12 +192,12 @@ def test_values_of_other_types_are_refused_before_anything_has_changed(
 def test_parts_of_a_checkpoint_of_other_types_are_refused_with_its_name(tmp_path, optimizer):
     """The parts of a Module are checked by those that go on with them."""
     given = {'eval_metric': [], 'optimizer': optimizer}
-    module = PROBLEM.module(2, proximal=L1(0.1))
+    module = PROBLEM.module(2, proximal=L1(0.1), fixed_param_names=['fc_bias'])
     module.fit(PROBLEM.iterator(), num_epoch=2, **given)
     prefix, name = str(tmp_path / 'model'), str(tmp_path / 'model-0001.svrg')
     module.save_checkpoint(prefix, 1, True)
     whole, refused = read(name, 'SVRGModule'), 0
-    for part in ('symbol', 'settings', 'svrg', 'optimizer'):
+    for part in ('symbol', 'settings', 'arguments', 'svrg', 'optimizer'):
         for _, other in other_types({part: whole[part]}):
             write(name, 'SVRGModule', {**whole, **other})
             with pytest.raises(ValueError, match=name):

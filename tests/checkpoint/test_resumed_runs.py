@@ -30,6 +30,8 @@ def doubled(number):
     (PERCEPTRON, {'context': TWO_DEVICES}, {'optimizer': 'adam', 'kvstore': 'device'}, '1'),
     (PERCEPTRON, {'context': DEVICES}, {'optimizer': 'adam', 'kvstore': 'local'}, '0'),
     *((PERCEPTRON, {'full_grad_batches': batches}, {}, '1') for batches in (2, 3, doubled)),
+    (PERCEPTRON, {'fixed_param_names': ['hidden_bias']}, {}, '1'),
+    (Sequences(), {'fixed_param_names': ['fc_bias']}, {}, '1'),
     *((PERCEPTRON, {'proximal': proximal}, STEPS, '1') for proximal in (
         L1(0.2), {'fc_weight': GroupLasso(0.3, 1), 'hidden_weight': L1(0.1)},
         {'fc_weight': Box(-np.inf, 0.1), 'hidden_bias': Box(0)}, L1(0.2, high=0.1))),
@@ -55,6 +57,7 @@ def test_a_resumed_run_goes_on_with_its_bits(monkeypatch, prefix, problem, setti
             prefix, stop, problem.sym_gen, max(LENGTHS), True) if isinstance(
             problem, Sequences) else load(prefix, stop, **own)
         assert resumed.update_freq == 2
+        assert resumed._fixed_param_names == settings.get('fixed_param_names', [])
         assert bits(fit(resumed, stop, 5)) == bits(unbroken)
         assert resumed._snapshot.num_taken == unbroken._snapshot.num_taken
         assert (resumed._snapshot.num_update == resumed._optimizer.num_update
@@ -209,8 +212,14 @@ def test_a_parameter_that_was_fixed_when_saved_drops_the_snapshot(prefix):
     problem = Problem('softmax')
     train(problem, problem.module(4, fixed_param_names=['fc_bias']), 0, 2, prefix=prefix)
     with pytest.warns(UserWarning, match='no full gradient of fc_bias'):
-        module = bound(load(prefix, 2), problem)
+        module = bound(load(prefix, 2, fixed_param_names=None), problem)
     assert not module._snapshot.is_active
+
+
+def test_compression_goes_on(prefix):
+    module = PROBLEM.bound(sgd={}, compression_params={'type': '2bit', 'threshold': 0.5})
+    module.save_checkpoint(prefix, 1)
+    assert load(prefix, 1, False)._compression_params == {'type': '2bit', 'threshold': 0.5}
 
 
 @pytest.mark.parametrize('before, after', [

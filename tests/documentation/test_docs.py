@@ -167,6 +167,7 @@ def test_each_picture_has_a_script_and_one_script_draws(tmp_path):
     in_makefile = re.search(r'^figures:.*\n\tfor name in (.*?);', text_of(ROOT / 'Makefile'),
                             re.MULTILINE)[1]
     assert sorted(in_makefile.split()) == sorted(scripts)
+    pytest.importorskip('matplotlib', reason='needs matplotlib')
     picture = tmp_path / 'picture.png'
     subprocess.run([sys.executable, str(DOCS / 'figures' / 'variance.py'), '--passes', '3',
                     '--output', str(picture)], check=True, capture_output=True)

@@ -1,5 +1,6 @@
 """What setup.py says of the package and builds, with and without the repository's URL."""
 
+import os
 import re
 import runpy
 import subprocess
@@ -96,3 +97,18 @@ def test_the_changelog_and_the_citation_have_the_version():
                           ('CITATION.cff', r'^version: (.+)$')):
         text = (ROOT / name).read_text(encoding='utf-8')
         assert re.search(pattern, text, re.MULTILINE).group(1) == __version__, name
+
+
+@pytest.mark.process
+def test_pytest_runs_without_its_plugins_and_the_packages_of_some_tests(tmp_path):
+    for name in ('psutil', 'sklearn'):
+        (tmp_path / (name + '.py')).write_text(
+            'raise ModuleNotFoundError("No module named %r")' % name)
+    result = subprocess.run(
+        [sys.executable, '-m', 'pytest', '-p', 'no:xdist', '-p', 'no:timeout', '-k',
+         'decay_ends or comes_to_the_optimum_of_scikit', 'tests/core/test_alpha.py',
+         'tests/documentation/test_readme.py', 'tests/promises/test_soak.py'],
+        cwd=str(ROOT), env={**os.environ, 'PYTHONPATH': '%s:%s' % (tmp_path, ROOT)},
+        capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
+    assert 'Skipped on this machine: 1 (needs psutil); 1 (needs sklearn)' in result.stdout

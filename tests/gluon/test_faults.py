@@ -134,10 +134,31 @@ def test_a_batch_size_that_is_not_the_batchs_warns_once_if_it_matters(means, say
             for batch in problem.loader():
                 trainer.backward(*batch)
                 trainer.step(batch_size)
-        assert len(caught) == count
+        assert len(caught) == (count or means and batch_size == 7)
+        assert all(('another optimum' if count else 'are 0.143 times as long as the learning rate'
+                    ) in str(one.message) for one in caught)
         assert all('of step is 7, and backward has summed the gradients of ' + says in str(
             one.message) and 'It must be step(%d) for this batch' % right in str(one.message)
-                   for one in caught)
+                   and means == ('loss_is_mean=False' in str(one.message)) for one in caught)
+
+
+@pytest.mark.parametrize('grad_req, sizes, told', [
+    ('write', [10, 10, 10], 1), ('add', [10, 10, 10], 0), ('write', [10, 4, 10], 0),
+    ('write', [10], 0)])
+def test_a_forgotten_step_is_told_of_once(grad_req, sizes, told):
+    problem = Blocks('softmax')
+    net = problem.net()
+    net.collect_params().setattr('grad_req', grad_req)
+    trainer = problem.trainer(net)
+    trainer.update_full_grads(problem.loader())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        for _ in range(2):
+            for size in sizes:
+                trainer.backward(*(each[:size] for each in next(iter(problem.loader()))))
+            trainer.step(sum(sizes) if grad_req == 'add' else sizes[-1])
+            net.collect_params().zero_grad()
+    assert ['without a step between' in str(each.message) for each in caught] == [True] * told
 
 
 @pytest.mark.usefixtures('signals_are_heard')

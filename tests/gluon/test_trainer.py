@@ -1,5 +1,6 @@
 """SVRGTrainer: Gluon's Trainer with SVRG gradients, compared with float64."""
 
+import collections
 import threading
 
 import mxnet as mx
@@ -397,6 +398,55 @@ def test_dicts_with_batches_of_several_tasks_train_exactly(contexts):
         trainer.step(10)
 
 
+Named = collections.namedtuple('Named', ['data', 'label'])
+FORMS = {
+    'namedtuple': (Named, lambda data, label: (data, label),
+                   lambda batch: (batch.data, batch.label)),
+    'DataBatch': (lambda data, label: mx.io.DataBatch([mx.nd.array(data)], [mx.nd.array(label)]),
+                  lambda data, label: (data, label), tuple),
+    'array': (lambda data, label: as_blocks_take(np.column_stack([data, label])),
+              lambda rows: (rows[:, :4], rows[:, 4]), lambda batch: (batch,)),
+    'NumPy': (lambda data, label: np.column_stack([data, label]),
+              lambda rows: map(as_blocks_take, (rows[:, :4], rows[:, 4])), lambda batch: (batch,)),
+    'two of NumPy': (lambda data, label: (data, label),
+                     lambda *both: map(as_blocks_take, both), tuple)}
+
+
+@pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
+@pytest.mark.parametrize('form', list(FORMS))
+def test_batches_of_other_forms_train_exactly(form, contexts):
+    made, arguments, inputs_of = FORMS[form]
+    if 'NumPy' in form:
+        contexts = mx.cpu()  # where the objective makes the arrays
+    problem = Blocks('softmax')
+    net, loss = problem.net(contexts), problem.loss()
+
+    def objective(*inputs):
+        data, label = arguments(*inputs)
+        return loss(net(data), label)
+
+    data = [[each.asnumpy() for each in batch] for batch in problem.loader()]
+    data = [made(*(map(as_blocks_take, batch) if form == 'namedtuple' else batch))
+            for batch in data]
+    trainer, svrg = problem.trainer(net, objective=objective), problem.twin()
+    for epoch, batches in enumerate(trainer.epochs(data, 4)):
+        if epoch % 2 == 0:
+            svrg.take_snapshot()
+        for number, batch in enumerate(batches):
+            trainer.backward(*inputs_of(batch))
+            trainer.step(10)
+            svrg.step(np.arange(10 * number, 10 * number + 10))
+    assert_weights(net, svrg.weights)
+
+
+def test_an_array_is_no_data():
+    problem = Blocks('softmax')
+    trainer = problem.trainer(problem.net())
+    for data in (problem.features, as_blocks_take(problem.features)):
+        with pytest.raises(TypeError, match='train_data must be a DataLoader or .*, and not'):
+            trainer.update_full_grads(data)
+
+
 @pytest.mark.parametrize('optimizer', ['sgd'])
 def test_a_layer_that_no_batch_uses_stays(optimizer):
     """As with Trainer; another one, that some batches use, decays."""
@@ -441,5 +491,5 @@ def test_another_thread_sees_the_current_weights(hybridized):
         train(trainer, problem.loader(), 1)
         expected = net(ones).asnumpy()
         seen.clear()
-        trainer.backward(*next(iter(problem.loader())))
+        trainer.backward(*(each[:5] for each in next(iter(problem.loader()))))
         np.testing.assert_array_equal(seen, [expected] * 2)

@@ -60,11 +60,11 @@ def test_a_learning_rate_and_convergence_are_of_all_buckets():
     module = fit(problem, problem.module(1), 0, 2, optimizer_params={'learning_rate': 0.1})
     weights, _ = module.get_params()
     weights = {name: value.asnumpy() for name, value in weights.items()}
-    module.learning_rate, module.tol = 0, 1e-9
+    module.learning_rate, module.tol = 1e-30, 1e-9
     with pytest.warns(UserWarning, match='did not converge'):
         fit(problem, module, 2, 3)
     assert_close({name: value.asnumpy() for name, value in module.get_params()[0].items()}, weights)
-    assert module.learning_rate == 0 and not module.has_converged
+    assert module.learning_rate == 1e-30 and not module.has_converged
     module.tol = 1e9
     fit(problem, module, 3, 4)
     assert module.has_converged

@@ -1,7 +1,9 @@
 """What both front ends have, by the same tests against float64."""
 
+import contextlib
 import copy
 import pickle
+import warnings
 
 import pytest
 
@@ -69,8 +71,10 @@ def test_who_has_no_tol_is_not_told_of_convergence():
 
 
 @both
-def test_the_input_with_rows_that_are_not_finite_is_named(front_end):
-    training = front_end(blocks.Blocks(rows=60))
+@pytest.mark.parametrize('tol, optimizer', [(None, 'sgd'), (1e-3, 'sgd'), (None, 'newton_cg')])
+def test_the_input_with_rows_that_are_not_finite_is_named(front_end, tol, optimizer):
+    training = front_end(blocks.Blocks(rows=60), optimizer=optimizer, settings={'wd': 0.01})
+    training.trains.tol = tol
     training.problem.features[[3, 50], 1] = float('nan')
     name = 'data' if front_end is stepping.Training else 'input 0 of objective'
     with pytest.warns(UserWarning, match='Rows of %s that are not finite: 2. With ' % name):
@@ -87,4 +91,75 @@ def test_steps_without_a_snapshot_are_plain_and_warned_of_once(front_end):
         training.epoch()
         training.epoch()
     assert len(caught) == 1
+    training.check()
+
+
+@both
+@pytest.mark.parametrize('tol, rate, told', [(1e-3, 0, 1), (None, 0, 0), (1e-3, 0.1, 0)])
+def test_a_rate_of_zero_is_told_of_once_with_tol(front_end, tol, rate, told):
+    trains = front_end(PROBLEM).trains
+    trains.tol = tol
+    set_rate = getattr(trains, 'set_learning_rate', None) or trains._optimizer.set_learning_rate
+    set_rate(rate)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        for epoch in range(2):
+            train_an_epoch(trains, PROBLEM.iterator() if front_end is stepping.Training
+                           else PROBLEM.loader(), epoch)
+    assert sum('learning_rate is 0' in str(each.message) for each in caught) == told
+
+
+class _Stop(BaseException):
+    """As a KeyboardInterrupt."""
+
+
+@both
+@pytest.mark.parametrize('error', [KeyboardInterrupt, OSError, _Stop, None])
+def test_the_result_of_an_interrupted_training_says_so(front_end, error):
+    training = front_end(PROBLEM)
+    trains, data = training.trains, PROBLEM.iterator()
+    is_module = front_end is stepping.Training
+    if error is None and is_module:
+        return  # a loop is left
+    with pytest.raises(error) if error else contextlib.nullcontext():
+        if is_module:
+            def stop(param):
+                if (param.epoch, param.nbatch) == (1, 1):
+                    raise error
+            trains.fit(data, eval_metric=[], num_epoch=3, batch_end_callback=stop)
+        else:
+            for epoch, batches in enumerate(trains.epochs(PROBLEM.loader(), 3)):
+                for batch in batches:
+                    trains.backward(*batch)
+                    trains.step(len(batch[0]))
+                    if epoch == 1 and error:
+                        raise error
+                if epoch == 1:
+                    break
+    result = trains.result
+    assert (result.reason, result.epochs) == ('interrupted', 1)
+    assert str(result).startswith('training was interrupted (')
+    train_an_epoch(trains, data if is_module else PROBLEM.loader(), 0)
+    assert trains.result.reason == 'epochs used up'
+
+
+def test_an_earlier_loop_says_nothing_of_a_later_training():
+    trainer, data = blocks.Training(PROBLEM).trains, PROBLEM.loader()
+    loop = trainer.epochs(data, 3)
+    next(loop)
+    train_an_epoch(trainer, data, 0)
+    loop.close()
+    assert trainer.result.reason == 'epochs used up'
+
+
+@both
+def test_a_rate_that_has_become_negative_is_refused_before_the_next_epoch(front_end):
+    training = front_end(PROBLEM)
+    training.snapshot()
+    training.epoch()
+    optimizer = training.trains._optimizer
+    vars(getattr(optimizer, 'default_opt', optimizer))['lr'] = -0.1  # as by its own setter
+    with pytest.raises(ValueError, match='learning_rate must be a finite .*, not -0.1'):
+        train_an_epoch(training.trains, PROBLEM.iterator() if front_end is stepping.Training
+                       else PROBLEM.loader(), 0)
     training.check()

@@ -102,16 +102,45 @@ class WrittenForContrib(CountsPasses):
         super(SVRGModule, self).update()
 
 
+class StepsOfModule(CountsPasses):
+    def update(self):
+        super(SVRGModule, self).update()
+
+
+class CorrectsAndStepsOfModule(CountsPasses):
+    def update(self):
+        self._update_svrg_gradients()
+        super(SVRGModule, self).update()
+
+
+class CorrectsByUpdate(WrittenForContrib):
+    def update(self):
+        super(WrittenForContrib, self).update()
+
+
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
 @pytest.mark.parametrize('cls, rate, passes', [
     (Halved, 0.2, [0, 2 * 4]), (HalvedInPlace, 0.2, [0, 2 * 4]),
-    (WrittenForContrib, 0.1, [0, 0])])
+    *((each, 0.1, [0, 2 * 4]) for each in (
+        WrittenForContrib, StepsOfModule, CorrectsAndStepsOfModule, CorrectsByUpdate))])
 def test_methods_overridden_in_a_subclass_are_used(cls, rate, passes, context):
     problem = Problem('perceptron', rows=37)
     module = cls(problem.symbol, label_names=('label',), update_freq=2, context=context)
     problem.fit(module, 3, optimizer_params={'learning_rate': rate})
     assert module.passes == passes
     problem.assert_weights(module, problem.svrg(learning_rate=0.1).fit(3, 2))
+
+
+@pytest.mark.parametrize('cls', [SVRGModule, WrittenForContrib, StepsOfModule])
+def test_steps_of_a_subclass_are_counted(cls):
+    """By the update counts a schedule goes on, and a last snapshot decides on convergence."""
+    problem, seen = Problem(), []
+    module = cls(problem.symbol, label_names=('label',), tol=1e-9,
+                 alpha=lambda updates: seen.append(updates) or 1.)
+    with pytest.warns(UserWarning, match='did not converge to tol'):
+        problem.fit(module, 1, optimizer_params={'learning_rate': 0.1})
+    assert module._snapshot.num_update == 4 and module._snapshot.num_taken == 2
+    assert not seen or seen == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize('steps_before', [0, 1])

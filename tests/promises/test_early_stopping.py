@@ -53,6 +53,11 @@ def trainer_of(epochs, stopping_of):
 def test_it_ends_with_the_weights_of_the_best_epoch(train, epochs, patience, trained):
     stopping, seen, weights = train(epochs, lambda model: EarlyStopping(model, 'min', patience))
     assert len(seen) == trained and (stopping.best, stopping.best_epoch) == (2, 1)
+    result = stopping._model.result
+    is_early = trained < epochs
+    assert (result.reason, result.epochs) == (
+        'stopped early' if is_early else 'epochs used up', trained)
+    assert not is_early or str(result).startswith('training was stopped early (')
     np.testing.assert_array_equal(weights, seen[1])
     assert not any(np.array_equal(weights, each) for each in seen[2:])
 
@@ -76,13 +81,62 @@ def test_other_errors_pass_and_change_no_weights():
 
 @pytest.mark.parametrize('given, error, names', [
     ({'mode': 'less'}, ValueError, "mode .*'min'.*'max'"),
-    ({'mode': 'min', 'patience': 0}, ValueError, 'patience .* 1 or more')])
+    ({'mode': 'min', 'patience': 0}, ValueError, 'patience .* 1 or more'),
+    ({'mode': 'min', 'monitor': 3}, TypeError, 'monitor must be None or .*, not 3')])
 def test_wrong_arguments_are_named(given, error, names):
     with pytest.raises(error, match=names):
         EarlyStopping(None, **given)
 
 
-def test_it_takes_one_metric():
-    metric = mx.metric.create(['acc', 'ce'])
-    with pytest.raises(ValueError, match='eval_metric .* one metric'):
-        EarlyStopping(None, 'min')(SimpleNamespace(eval_metric=metric))
+@pytest.mark.parametrize('metric, monitor, says', [
+    (['ce', 'acc'], None, "must name one of the metrics .'cross-entropy', 'accuracy'., .* None"),
+    (['ce', 'acc'], 'mse', "must .* and not be 'mse'"), ([], None, 'must name one of the metrics'),
+    ('ce', 'acc', "must .*'cross-entropy'., and not be 'acc'"), (['ce', 'ce'], 'ce', 'must name')])
+def test_it_takes_one_metric_before_the_first_epoch(metric, monitor, says):
+    problem = Problem('softmax')
+    module, valid_data = problem.module(), problem.iterator()
+    with pytest.raises(ValueError, match='monitor of an EarlyStopping ' + says), (
+            EarlyStopping(module, 'min', monitor=monitor)) as stopping:
+        problem.fit(module, 1, eval_data=valid_data, eval_metric='mse', validation_metric=metric,
+                    eval_end_callback=[stopping])
+    assert not module.binded
+    with pytest.raises(ValueError, match='monitor of an EarlyStopping ' + says):  # as in Module
+        stopping(SimpleNamespace(eval_metric=mx.metric.create(metric)))
+
+
+def test_it_needs_data_to_validate():
+    problem = Problem('softmax')
+    module = problem.module()
+    with pytest.raises(ValueError, match='eval_data must be given with an EarlyStopping'), (
+            EarlyStopping(module, 'min')) as stopping:
+        problem.fit(module, 1, eval_end_callback=stopping)
+    assert not module.binded and stopping.best_epoch is None
+
+
+def mean_output(label, output):
+    return output.mean()
+
+
+class Ratio(mx.metric.EvalMetric):
+    """A metric that cannot be asked before its first batch."""
+
+    def update(self, labels, preds):
+        self.num_inst += 1
+        self.sum_metric += 1.
+
+    def get(self):
+        return self.name, 1. / self.num_inst
+
+
+@pytest.mark.parametrize('metric, monitor, place', [
+    (['acc', 'ce'], 'ce', 1), (['acc', 'ce'], 'cross-entropy', 1), (['acc', 'ce'], 'ACC', 0),
+    ([mx.metric.CrossEntropy(name='mine'), 'ce'], 'mine', 0),
+    ([mx.metric.np(mean_output), 'acc'], 'mean_output', 0), (['acc', Ratio('ratio')], 'ratio', 1)])
+def test_monitor_names_the_metric(metric, monitor, place):
+    problem, seen = Problem('softmax'), []
+    module = problem.module()
+    with EarlyStopping(module, 'max', monitor=monitor) as stopping:
+        problem.fit(module, 3, eval_data=problem.iterator(), validation_metric=metric,
+                    eval_end_callback=[stopping, lambda param: seen.append(
+                        param.eval_metric.get_name_value()[place][1])])
+    assert stopping.best == max(seen) and stopping.best_epoch == seen.index(max(seen))

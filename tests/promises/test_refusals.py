@@ -58,6 +58,28 @@ def trainer(params=None, optimizer='sgd', **kwargs):
     return SVRGTrainer(params, optimizer, **{'objective': len, **kwargs})
 
 
+def wide_data():
+    return mx.io.NDArrayIter(np.ones((20, 6)), np.ones(20), 20, label_name='label')
+
+
+def fit_on_wide_data(_, problem):
+    problem.module().fit(problem.iterator(), wide_data(), eval_metric='mse', num_epoch=1)
+
+
+def plain_with_rate(problem, rate):
+    module = mx.mod.Module(problem.symbol, label_names=['label'])
+    module.bind(problem.iterator().provide_data, problem.iterator().provide_label)
+    module.init_params()
+    module.init_optimizer(optimizer_params={'learning_rate': rate})
+    return module
+
+
+def uphill(name):
+    param = table(name)
+    param.lr_mult = -1.
+    return param
+
+
 def table(name, stype='default'):
     param = gluon.Parameter(name, shape=(6, 2), stype=stype, grad_stype=stype)
     param.initialize()
@@ -168,6 +190,8 @@ OF_TRAINER = [
     ({'params': [table('table', 'row_sparse')]}, ValueError, 'params must be dense, and table'),
     ({'params': [table('table'), table('table')]}, ValueError, 'params must have different names'),
     ({'objective': None}, TypeError, 'objective must be a function'),
+    ({'optimizer': 'lbfgs'}, ValueError, "optimizer must be 'newton_cg', .* and not 'lbfgs'"),
+    ({'optimizer': 3}, TypeError, 'optimizer must be a str or .*, not 3'),
     ({'alpha': 0, 'optimizer': 'newton_cg'}, ValueError, '^alpha must not be 0 with newton_cg'),
     ({'batch_axis': [0, '1']}, TypeError, "batch_axis must be an int of 0 or more, not '1'"),
     ({'batch_axis': -1}, ValueError, 'batch_axis must be an int of 0 or more, not -1'),
@@ -175,6 +199,10 @@ OF_TRAINER = [
     ({'kvstore': 'dist_sync', 'update_on_kvstore': True}, ValueError,
      'update_on_kvstore must be None or False'),
     ({'optimizer_params': {'learning_rate': float('nan')}}, ValueError, 'learning_rate must be a'),
+    ({'optimizer_params': {'learning_rate': -0.1}}, ValueError, 'learning_rate must .* not -0.1'),
+    ({'optimizer': 'newton_cg', 'optimizer_params': {'wd': -1}}, ValueError, 'wd must .* not -1'),
+    ({'optimizer': mx.optimizer.Adam(wd=-0.1)}, ValueError, 'wd must be a finite .* not -0.1'),
+    ({'params': [uphill('fc_weight')]}, ValueError, 'lr_mult of fc_weight must .*, not -1'),
     ({'compression_params': {'type': '2bit'}}, ValueError, 'compression_params must be None'),
     ({'proximal': L1(1), 'update_on_kvstore': True}, ValueError,
      'update_on_kvstore must be None or False with proximal'),
@@ -197,7 +225,15 @@ def test_bad_arguments_are_refused(make, given, error, message):
         make(**given)
 
 
-FINITE = 'learning_rate must be a finite number, not'
+FINITE = 'learning_rate must be a finite number of 0 or more, not'
+
+
+def optimizer_with_multiplier(kind, number):
+    optimizer = mx.optimizer.SGD(learning_rate=0.1)
+    getattr(optimizer, 'set_' + kind)({'fc_weight': number})
+    return optimizer
+
+
 ROWS = {
     # A training with bad arguments
     'batches of a function': (
@@ -217,7 +253,26 @@ ROWS = {
        for name, value in (('alpha', 0), ('full_grad_batches', 3))},
     **{'set rate %r' % rate: (attribute('learning_rate', rate), error, FINITE)
        for rate, error in (('0.1', TypeError), (None, TypeError), (True, TypeError),
-                           (float('nan'), ValueError))},
+                           (float('nan'), ValueError), (-0.1, ValueError))},
+    **{'%s %s' % (message.split()[0], given.get('wd', len(given))): (
+        optimizer(optimizer_params=given), error, message)
+       for given, error, message in (
+           ({'learning_rate': -0.1}, ValueError, FINITE + ' -0.1'),
+           ({'wd': -0.1}, ValueError, 'wd must be a finite number of 0 or more, not -0.1'),
+           ({'wd': float('nan')}, ValueError, 'wd must be .*, not nan'),
+           ({'wd': '0.1'}, TypeError, "wd must be .*, not '0.1'"),
+           ({'lr_scheduler': mx.lr_scheduler.FactorScheduler(9), 'learning_rate': -0.1}, ValueError,
+            FINITE))},
+    **{'optimizer instance %d' % number: (optimizer(optimizer=instance), ValueError, message)
+       for number, (instance, message) in enumerate((
+           (mx.optimizer.SGD(learning_rate=-0.1), FINITE), (mx.optimizer.Adam(wd=-0.1), 'wd must'),
+           (optimizer_with_multiplier('lr_mult', -1), 'lr_mult of fc_weight must .*, not -1'),
+           (optimizer_with_multiplier('wd_mult', -2), 'wd_mult of fc_weight must .*, not -2')))},
+    'wd of an optimizer': (lambda module, _: setattr(module._optimizer, 'wd', -0.1), ValueError,
+                           'wd must be a finite number of 0 or more, not -0.1'),
+    'rate of a trainer': (lambda *_: trainer().set_learning_rate(-0.1), ValueError, FINITE),
+    'borrowed rate': (lambda module, problem: problem.bound().borrow_optimizer(
+        plain_with_rate(problem, -0.1)), ValueError, FINITE),
     'rate of a new optimizer': (optimizer(optimizer_params={'learning_rate': float('inf')}),
                                 ValueError, FINITE),
     'rate of an optimizer': (lambda module, _: module._optimizer.set_learning_rate(float('nan')),
@@ -233,7 +288,7 @@ ROWS = {
         'learning_rate needs an optimizer: call init_optimizer'),
     'set alpha': (attribute('alpha', -1), ValueError, 'alpha must be a number from 0 to 1'),
     # The pass for the full gradient: the data
-    'data none': (full_grads(None), TypeError, 'train_data must be a DataIter, not None'),
+    'data none': (full_grads(None), TypeError, 'train_data must be a DataIter, .* not None'),
     'data not to be reset': (full_grads(Data(GOOD, resets=OSError('no seek'))), OSError, 'seek'),
     'data empty': (full_grads(Data()), ValueError, 'train_data must yield at least one row'),
     'data of padding': (full_grads(Data(batch((10, 4), pad=10))), ValueError, 'at least one row'),
@@ -260,6 +315,21 @@ ROWS = {
     'fit begin_epoch': (fit(begin_epoch=-1), ValueError, 'begin_epoch must be an int of 0 or mo'),
     'fit eval_data': (lambda module, problem: fit(eval_data=problem.features)(module, problem),
                       TypeError, 'eval_data must be a DataIter'),
+    'fit arrays': (lambda module, problem: module.fit(problem.features, problem.targets), TypeError,
+                   r'train_data must be a DataIter, as mx.io.NDArrayIter\(.* not array'),
+    'score array': (lambda module, problem: module.score(problem.features, 'mse'), TypeError,
+                    r'eval_data must be a DataIter, as mx.io.NDArrayIter\('),
+    **{'other columns %s' % name: (
+        call, ValueError, r'batches must be .* bound for, like .*10, 4.* and not .*\(20, 6\)')
+       for name, call in (
+           ('predict array', lambda module, _: module.predict(np.ones((20, 6)))),
+           ('predict', lambda module, _: module.predict(wide_data())),
+           ('score', lambda module, _: module.score(wide_data(), 'mse')),
+           ('forward', lambda module, _: module.forward(next(wide_data()))),
+           ('fit', fit_on_wide_data))},
+    'optimizer name': (optimizer(optimizer='lbfgs'), ValueError,
+                       "optimizer must be 'newton_cg', .* adam.* and not 'lbfgs'"),
+    'optimizer none': (optimizer(optimizer=None), TypeError, 'optimizer must be a str .*not None'),
     # Checkpoints
     'save nowhere': (lambda module, _: module.save_checkpoint('no/such', 2), OSError, 'no/such'),
     'load missing': (load('model', 7), FileNotFoundError, 'model-0007.params'),
@@ -313,7 +383,7 @@ ROWS = {
     'variance module': (lambda module, problem: gradient_variance(None, problem.iterator()),
                         TypeError, 'mod must be .*, not None'),
     'variance data': (lambda module, _: gradient_variance(module, 3), TypeError,
-                      'data must be a DataIter, not 3'),
+                      'data must be a DataIter, .* not 3'),
     'variance empty': (lambda module, _: gradient_variance(module, Data()), ValueError,
                        'data must yield at least one batch'),
     'variance none': (lambda module, _: gradient_variance(module, Data(GOOD, None)), TypeError,

@@ -2,7 +2,13 @@
 
 from typing import Any, Optional
 
-from svrg_optimization import EarlyStopping, LinearDecay, SVRGModule, SVRGTrainer
+from svrg_optimization import (
+    EarlyStopping,
+    LinearDecay,
+    SVRGBucketingModule,
+    SVRGModule,
+    SVRGTrainer,
+)
 from svrg_optimization.diagnostics import gradient_variance
 from svrg_optimization.proximal import L1, Box, GroupLasso
 
@@ -30,6 +36,12 @@ def train_module(symbol: Any, data: Any) -> Optional[float]:
     print(ratio, is_done, module.update_freq + 1)
     SVRGModule(symbol, update_freq='2')  # type: ignore[arg-type]
     SVRGModule(symbol, proximal=3)  # type: ignore[arg-type]
+    module.fit(data, num_epochs=3)  # type: ignore[call-arg]
+    module.fit(num_epoch=3)  # type: ignore[call-arg]
+    module.fit(data, num_epoch='3')  # type: ignore[arg-type]
+    buckets = SVRGBucketingModule(lambda key: (symbol, ('data',), ('label',)), 1)
+    buckets.fit(data, None, 'acc', num_epoch=3)
+    buckets.fit(data, num_epochs=3)  # type: ignore[call-arg]
     L1('0.1')  # type: ignore[arg-type]
     EarlyStopping(module, 'min', patience='5')  # type: ignore[arg-type]
     return module.result.distance  # type: ignore[union-attr]
