@@ -49,7 +49,7 @@ def _check(warn_once, loss, rule, labels, classes=None, ignored=None):
     elif rule and labels is not None:
         allowed, is_bad, advice = rule
         labels = labels.asnumpy()
-        if rule is _CLASSES and not np.isfinite(labels).all():  # else the gradient is not either
+        if rule is CLASSES and not np.isfinite(labels).all():  # else the gradient is not either
             warn_once('labels of %s must be %s, and some are NaN or infinite: leave these rows out'
                       % (loss, allowed % (classes - 1)), 'labels of ' + loss)
             return
