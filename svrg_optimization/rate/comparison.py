@@ -66,7 +66,7 @@ def change(before, now, move, rounding, warn_once=None):
 
     | what is known | change |
     |---|---|
-    | no gradient | inf |
+    | no gradient, or no objective any more | inf |
     | a difference that is more than rounding | the difference |
     | other ones | :math:`(g + g')^T s / 2`, with the move s and the gradients before and after it |
     | one that rounding of the operators' values hides | 0 |
@@ -74,7 +74,8 @@ def change(before, now, move, rounding, warn_once=None):
     `rounding` is that of the objective. The difference of a convex objective lies between
     :math:`g^T s` and :math:`g'^T s`. If `warn_once` is given and it does not, it is not used.
     """
-    if not np.isfinite(now.gradient).all():
+    if not np.isfinite(now.gradient).all() or (
+            math.isfinite(before.objective) and not math.isfinite(now.objective)):
         return math.inf
     penalty, slopes = now.penalty - before.penalty, (move.before, move.after)
     difference = now.objective - before.objective

@@ -111,12 +111,12 @@ def rounding_of_outputs(learned, proximal):
 
 
 def _size(learned):
-    """Return the spread of the outputs; at a floor what a batch's gradient moves them by, if more.
+    """Return the spread of the outputs; where that is rounding, so much that a rounding is small.
 
-    Where all weights are 0 there is no spread.
+    Then all outputs are alike, and what moves them by less than their rounding is nothing.
     """
     size = learned.metric.spread(learned.point.weights)
-    return max(size, learned.pairs.gamma * learned.noise.of_batch) if learned.is_stuck else size
+    return size if size > ROUGHLY * learned.rounding else learned.rounding / SLIGHT
 
 
 def _confirmed(objective, learned, size, enough):

@@ -7,11 +7,11 @@ import numpy as np
 
 from ..core.arrays import precision_of
 
-# Eigenvalue of a correlation matrix: beside the inverse of a smaller one steps lose the others.
-_SMALLEST = {'float32': 1e-10, 'float64': 1e-13}
+_EPSILON = precision_of(float)
+_SMALLEST = 10 * _EPSILON  # times the columns: an eigenvalue of a correlation matrix is rounding
 _LARGE = 1e-6  # beside the largest mean square: a decay for which columns need not be scaled
 _INVARIANT = 100  # times the precision, relative: a sum of gradients that is rounding
-_CONSTANT = 2  # times the precision, relative to its size: the deviation of a column without any
+_CONSTANT = 4 * _EPSILON  # relative to its size: the deviation of a column without any
 
 
 class Block:
@@ -43,8 +43,8 @@ class Block:
     factor, root : numpy.ndarray
         A and its inverse, of many columns the diagonals.
     resolved : numpy.ndarray
-        Which columns of A are directions in which inputs vary by more than steps can tell. Along
-        the others there is the decay alone, or it is as if M were 1.
+        Which columns of A are directions in which inputs vary. Along the others there is the
+        decay alone, or it is as if M were 1.
     diagonal : numpy.ndarray
         That of M, the bias last.
     sums_up, is_invariant : bool
@@ -68,7 +68,7 @@ class Block:
         spread = spread + about * outer(mean, mean)
         variances = np.diag(spread) if is_full else spread
         self.diagonal = variances + (1 - about) * mean * mean + decays[0]
-        least = _CONSTANT * precision_of(dtype) * np.abs(self.mean)
+        least, smallest = _CONSTANT * np.abs(mean), _SMALLEST * len(mean)
         varies = variances + decays[0] > least * least
         if is_full and decays[0] > _LARGE * self.diagonal.max():
             values, vectors = np.linalg.eigh(spread)
@@ -81,7 +81,7 @@ class Block:
             scale = np.where(scale > 0, scale, 1.)
             values, vectors = np.linalg.eigh(np.where(outer(varies, varies),
                                                       spread / outer(scale, scale), 0.))
-            self.resolved = values > _SMALLEST[dtype]
+            self.resolved = values > smallest
             root = np.sqrt(np.where(self.resolved, values, 1.))
             self.factor, self.root = vectors / root / scale[:, None], (vectors * root).T * scale
             share = 1 - decays[0] * np.square(self.factor).sum(axis=0)
@@ -91,7 +91,7 @@ class Block:
             self.factor, self.resolved = 1 / self.root, varies
             share = variances / self.root ** 2
         if decays[0]:  # along a column of one value there is nothing else
-            self.resolved = self.resolved & (share > _SMALLEST[dtype])
+            self.resolved = self.resolved & (share > smallest)
         self.diagonal = np.append(np.where(self.diagonal > 0, self.diagonal, 1.),
                                   self.last ** 2)[:len(mean) + len(names) - 1]
 
