@@ -1,6 +1,5 @@
 """Checks of arguments, shared by several methods."""
 
-import contextlib
 import numbers
 import reprlib
 
@@ -98,33 +97,7 @@ def check_like(name, place, value, expected):
             name, place, reprlib.repr(expected), reprlib.repr(value)))
 
 
-def check_state(name, place, state, fresh, weight):
-    """Raise a ValueError unless an optimizer can go on with a weight's state of a file.
-
-    It is compared with a fresh one, but for lists and dicts, which change in training. It may
-    have a momentum that the optimizer no longer uses.
-    """
-    if isinstance(fresh, tuple) and isinstance(state, tuple) and len(state) == len(fresh):
-        for number, part in enumerate(fresh):
-            check_state(name, '%s/%d' % (place, number), state[number], part, weight)
-    elif not any(isinstance(fresh, kind) and isinstance(state, kind) for kind in (list, dict)):
-        is_unused = fresh is None and hasattr(state, 'shape')
-        check_like(name, place, state, weight if is_unused else fresh)
-
-
 def _form_of(value):
     if hasattr(value, 'shape'):
         return hasattr(value, 'asnumpy'), value.shape, np.dtype(value.dtype).kind
     return type(value)
-
-
-@contextlib.contextmanager
-def told_as_damage(name):
-    """Let an error be one of a file whose values are not those that were written."""
-    try:
-        yield
-    except (ArithmeticError, AttributeError, AssertionError, LookupError, TypeError,
-            ValueError) as error:
-        if isinstance(error, ValueError) and str(error).startswith(str(name)):
-            raise
-        raise ValueError('%s is damaged: %s: %s' % (name, type(error).__name__, error)) from error

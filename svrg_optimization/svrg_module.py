@@ -14,7 +14,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.module import Module
 
-from ._argument_checks import check_iterator, checked_number, told_as_damage
+from ._argument_checks import check_iterator, checked_number
 from ._warn_once import WarnOnce, warn
 from .checkpoint.of_module import read_checkpoint, save
 from .core.correction import correct
@@ -320,9 +320,8 @@ class SVRGModule(Module):
                     self._svrg_grads_update_rule, '__func__', None)
                 waiting = self._waiting.get('svrg')
                 if waiting:
-                    with told_as_damage(waiting.file_name):
-                        svrg.check_state(waiting)
-                        svrg.load_state(waiting)
+                    svrg.check_state(waiting)
+                    svrg.load_state(waiting)
                 self._waiting.pop('svrg', None)  # only now: a Ctrl-C would have lost it
                 svrg.drop_snapshot_without(executor_group.gradients(self))
         except BaseException:

@@ -127,6 +127,4 @@ def read(name, saved_by):
     if wrote != (saved_by, _FORMAT):
         raise ValueError('%s must be saved by %s in format %d, and was by %s in format %r'
                          % (name, saved_by, _FORMAT, *wrote))
-    if not isinstance(state, _State):
-        raise ValueError('%s is damaged: it has no dict' % name)
     return state

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, 
 from mxnet import autograd, gluon
 from mxnet.optimizer import Updater
 
-from .._argument_checks import checked_count, checked_number, told_as_damage
+from .._argument_checks import checked_count, checked_number
 from .._warn_once import WarnOnce
 from ..checkpoint.files import read, write
 from ..core.requirements import ALL_ROWS, COMPRESSED, require
@@ -587,9 +587,7 @@ class SVRGTrainer(gluon.Trainer):
             If it was saved with another kind of `lr_scheduler`. The schedule then begins anew.
         """
         try:
-            saved = read(fname, _SAVED_BY)
-            with told_as_damage(fname):
-                load_state(self, saved)
+            load_state(self, read(fname, _SAVED_BY))
         except gluon.parameter.DeferredInitializationError as error:
             raise RuntimeError('load_states needs parameters whose shapes are known: call '
                                'net.load_parameters before it, or net once') from error

@@ -230,10 +230,17 @@ def test_states_of_another_optimizer_are_not_gone_on_without(prefix, before, aft
     bound(load(prefix, 3, False), PROBLEM).init_optimizer(optimizer=after)
 
 
-def test_momentum_that_was_not_saved_is_not_gone_on_without(prefix):
-    PROBLEM.fit(PROBLEM.module(3), 3).save_checkpoint(prefix, 3, save_optimizer_states=True)
-    with pytest.raises(ValueError, match='model-0003.svrg .* without a state of fc_weight'):
-        bound(load(prefix, 3), PROBLEM).init_optimizer(optimizer_params={'momentum': 0.9})
+@pytest.mark.parametrize('optimizer, before, after', [
+    ('sgd', {}, {'momentum': 0.9}), ('rmsprop', {}, {'centered': True}),
+    ('rmsprop', {'centered': True}, {})])
+def test_states_of_other_arguments_are_not_gone_on_with(prefix, optimizer, before, after):
+    module = PROBLEM.fit(PROBLEM.module(3), 3, optimizer=optimizer, optimizer_params=before)
+    module.save_checkpoint(prefix, 3, save_optimizer_states=True)
+    resumed = bound(load(prefix, 3), PROBLEM)
+    with pytest.raises(ValueError, match='model-0003.svrg was saved with other arguments .* the '
+                                         'state of fc_weight must have .*3, 4.*, and has '):
+        resumed.init_optimizer(optimizer=optimizer, optimizer_params=after)
+    assert not resumed.optimizer_initialized and resumed._optimizer is None
 
 
 def test_states_that_were_not_saved_cannot_be_loaded(prefix):
