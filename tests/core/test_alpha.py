@@ -7,25 +7,8 @@ import pytest
 from checkpoints import bits
 from held_batches import SETTINGS, assert_svrg
 from pairs import in_pairs
-from problems import TWO_DEVICES, Problem, SparseProblem
+from problems import TWO_DEVICES, Problem
 from svrg_optimization import LinearDecay, SVRGModule
-
-
-def alternating(num_update):
-    return 0.9 if num_update % 2 else 0.2
-
-
-def vanishing(num_update):
-    return 10. ** (-20 * num_update)  # less than MXNet reads as a float32, and then 0
-
-
-@pytest.mark.parametrize('alpha', [0.4, alternating, vanishing])
-@pytest.mark.parametrize('problem', [
-    SparseProblem(rows=37), Problem('softmax', features=600, classes=40)], ids=['sparse', 'large'])
-def test_large_and_sparse_parameters_train_with_alpha(problem, alpha):
-    sgd = {'learning_rate': 0.1 if problem.features.shape[1] < 600 else 0.001}
-    assert_svrg(problem, problem.module(1, alpha=alpha), 3, 1,
-                problem.svrg(alpha=alpha, **sgd), sgd, kvstore=None)
 
 
 def dropout():
