@@ -114,8 +114,6 @@ def read(name, saved_by):
     with open(name, 'rb') as file:
         try:
             with zipfile.ZipFile(file) as archive:
-                if any(member.compress_type for member in archive.infolist()):
-                    raise ValueError('its arrays must not be compressed: it may fill the memory')
                 for member in archive.namelist():  # each is read whole, for its checksum
                     arrays[member[:-len('.npy')]] = np.lib.format.read_array(
                         io.BytesIO(archive.read(member)), allow_pickle=False)

@@ -8,7 +8,6 @@ import pickle
 import resource
 import signal
 import stat
-import zipfile
 from pathlib import Path
 from unittest import mock
 
@@ -33,17 +32,6 @@ from svrg_optimization import SVRGModule
 from svrg_optimization.checkpoint.files import read, write
 
 PROBLEM = Problem('softmax', rows=37)  # that of the fixture `saved`
-
-
-def test_compressed_files_are_refused(saved):
-    """A small one may hold more than there is memory."""
-    with zipfile.ZipFile(saved + '-0003.svrg') as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(saved + '-0003.svrg', 'w', zipfile.ZIP_DEFLATED) as archive:
-        for name, content_of in members.items():
-            archive.writestr(name, content_of)
-    with pytest.raises(ValueError, match='model-0003.svrg is damaged, .* must not be compressed'):
-        load(saved, 3)
 
 
 @pytest.mark.parametrize('content', [b'', b'this is another file' * 20, pickle.dumps([1, 2])])
