@@ -13,11 +13,12 @@ import pytest
 import oracle
 from own_operators import Cap
 from pairs import in_pairs
-from problems import TWO_DEVICES, Problem, SparseProblem, rows_of_batch
+from problems import Problem, SparseProblem, rows_of_batch
 from sequences import Sequences
 from svrg_optimization.proximal import L1, Box, GroupLasso
 
 EPOCHS, UPDATE_FREQ = 5, 2
+ONE, TWO = mx.cpu(1), [mx.cpu(1), mx.cpu(2)]  # none is the default context
 
 
 def alternating(num_update):
@@ -71,15 +72,15 @@ def optimizer_of(kind, rate, size, momentum):
 @in_pairs({
     'kind': list(PROBLEMS),
     'context, kvstore, update_on_kvstore': [
-        (mx.cpu(), None, '1'), (mx.cpu(), 'object', '1'), (TWO_DEVICES, 'local', '1'),
-        (TWO_DEVICES, 'object', '1'), (TWO_DEVICES, 'device', '1'), (TWO_DEVICES, 'device', '0')],
+        (ONE, None, '1'), (ONE, 'object', '1'), (TWO, 'local', '1'),
+        (TWO, 'object', '1'), (TWO, 'device', '1'), (TWO, 'device', '0')],
     'alpha': [1, 0.25, alternating, vanishing],
     'operators': list(OPERATORS),
     'optimizer': ['sgd', 'nag', 'scheduler', 'instance'],
     'settings': [{}, {'full_grad_batches': 2}, {'fixed_param_names': ['fc_bias']}]})
 @pytest.mark.filterwarnings('ignore:Optimizer created manually')
-def test_a_training_with_features_is_svrg(monkeypatch, kind, context, kvstore, update_on_kvstore,
-                                          alpha, operators, optimizer, settings):
+def test_a_training_with_features_is_svrg(monkeypatch, mixtures, kind, context, kvstore,
+                                          update_on_kvstore, alpha, operators, optimizer, settings):
     make, rate = PROBLEMS[kind]
     problem, is_sparse = make(), 'sparse' in kind
     size, fixed = 4 if kind == 'buckets' else 8, settings.get('fixed_param_names', [])
@@ -93,10 +94,12 @@ def test_a_training_with_features_is_svrg(monkeypatch, kind, context, kvstore, u
     given, sgd = optimizer_of(optimizer, rate, size, 0. if proximal else 0.5)
     module = problem.module(UPDATE_FREQ, context=context, alpha=alpha, proximal=proximal,
                             **settings)
-    by_rows = is_sparse and (kvstore == 'object' or kvstore and context is TWO_DEVICES)
+    by_rows = is_sparse and (kvstore == 'object' or kvstore and context is TWO)
     problem.fit(module, EPOCHS, problem.iterator(size), **given,
                 kvstore=mx.kv.create('local') if kvstore == 'object' else kvstore,
                 sparse_row_id_fn=rows_of_batch if by_rows else None)
+    mx.nd.waitall()
+    assert not mixtures, mixtures[0]
 
     svrg = problem.svrg(size, fixed, alpha, proximal=twins, **{
         'decayed': getattr(problem, 'decayed', ['weight']),
