@@ -38,24 +38,6 @@ def test_constant_alpha_of_zero_is_module(symbol, settings, context, kvstore, op
     assert svrg._snapshot.num_taken == 0 and not svrg._snapshot.is_active
 
 
-def test_a_schedule_counts_updates_over_a_resume(tmp_path):
-    seen = []
-
-    def alpha(num_update):
-        seen.append(num_update)
-        return 1 / (1 + num_update)
-
-    problem, prefix = Problem(rows=37), str(tmp_path / 'model')
-    module, svrg = problem.module(2, alpha=alpha), problem.svrg(alpha=alpha, **SETTINGS)
-    assert_svrg(problem, module, 3, 2, svrg)
-    module.save_checkpoint(prefix, 3, save_optimizer_states=True)
-    del seen[:]
-    resumed = SVRGModule.load(prefix, 3, load_optimizer_states=True, label_names=('label',),
-                              alpha=alpha)
-    assert_svrg(problem, resumed, 5, 2, svrg, begin_epoch=3)
-    assert seen == 2 * list(range(12, 20))  # of the module, and of its twin
-
-
 @pytest.mark.parametrize('bad, error', [(2, ValueError), (None, TypeError)])
 def test_bad_value_of_a_schedule_changes_nothing(bad, error):
     problem = Problem(rows=40)

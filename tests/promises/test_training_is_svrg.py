@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import oracle
+from checkpoints import load
 from own_operators import Cap
 from pairs import in_pairs
 from problems import Problem, SparseProblem, rows_of_batch
-from sequences import Sequences
+from sequences import LENGTHS, Sequences
+from svrg_optimization import SVRGBucketingModule
 from svrg_optimization.proximal import L1, Box, GroupLasso
 
 EPOCHS, UPDATE_FREQ = 5, 2
@@ -76,11 +78,14 @@ def optimizer_of(kind, rate, size, momentum):
         (TWO, 'object', '1'), (TWO, 'device', '1'), (TWO, 'device', '0')],
     'alpha': [1, 0.25, alternating, vanishing],
     'operators': list(OPERATORS),
-    'optimizer': ['sgd', 'nag', 'scheduler', 'instance'],
+    'optimizer, stop': [('sgd', None), ('sgd', 3), ('nag', 2), ('scheduler', 2), ('scheduler', 3),
+                        ('instance', None)],
     'settings': [{}, {'full_grad_batches': 2}, {'fixed_param_names': ['fc_bias']}]})
 @pytest.mark.filterwarnings('ignore:Optimizer created manually')
-def test_a_training_with_features_is_svrg(monkeypatch, mixtures, kind, context, kvstore,
-                                          update_on_kvstore, alpha, operators, optimizer, settings):
+def test_a_training_with_features_is_svrg(
+        monkeypatch, mixtures, prefix, kind, context, kvstore, update_on_kvstore, alpha, operators,
+        optimizer, stop, settings):
+    """Also where it is stopped, and goes on with a checkpoint."""
     make, rate = PROBLEMS[kind]
     problem, is_sparse = make(), 'sparse' in kind
     size, fixed = 4 if kind == 'buckets' else 8, settings.get('fixed_param_names', [])
@@ -91,14 +96,27 @@ def test_a_training_with_features_is_svrg(monkeypatch, mixtures, kind, context, 
     names = {'weight': 'w' if is_sparse else 'fc_weight', 'bias': 'fc_bias'}
     proximal, twins = ({names[part]: operator for part, operator in of_parts.items()
                         if names[part] not in fixed} for of_parts in OPERATORS[operators])
-    given, sgd = optimizer_of(optimizer, rate, size, 0. if proximal else 0.5)
+    by_rows = is_sparse and (kvstore == 'object' or kvstore and context is TWO)
+
+    def fit(module, begin, end):
+        given, sgd = optimizer_of(optimizer, rate, size, 0. if proximal else 0.5)
+        problem.fit(module, end, problem.iterator(size), begin_epoch=begin, **given,
+                    kvstore=mx.kv.create('local') if kvstore == 'object' else kvstore,
+                    sparse_row_id_fn=rows_of_batch if by_rows else None)
+        mx.nd.waitall()
+        return sgd
+
     module = problem.module(UPDATE_FREQ, context=context, alpha=alpha, proximal=proximal,
                             **settings)
-    by_rows = is_sparse and (kvstore == 'object' or kvstore and context is TWO)
-    problem.fit(module, EPOCHS, problem.iterator(size), **given,
-                kvstore=mx.kv.create('local') if kvstore == 'object' else kvstore,
-                sparse_row_id_fn=rows_of_batch if by_rows else None)
-    mx.nd.waitall()
+    sgd = fit(module, 0, stop or EPOCHS)
+    if stop:
+        module.save_checkpoint(prefix, stop, save_optimizer_states=True)
+        own = {'context': context, **settings, **({'alpha': alpha} if callable(alpha) else {}),
+               **({'proximal': proximal} if operators == 'own' else {})}  # no file holds these
+        module = SVRGBucketingModule.load(
+            prefix, stop, problem.sym_gen, max(LENGTHS), True, **own) if (
+            kind == 'buckets') else load(prefix, stop, **own)
+        fit(module, stop, EPOCHS)
     assert not mixtures, mixtures[0]
 
     svrg = problem.svrg(size, fixed, alpha, proximal=twins, **{

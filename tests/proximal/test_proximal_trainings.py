@@ -10,7 +10,6 @@ import oracle
 from held_batches import assert_svrg
 from own_operators import Cap
 from problems import TWO_DEVICES, Problem, SparseProblem, rows_of_batch
-from sequences import Sequences
 from svrg_optimization import SVRGModule
 from svrg_optimization.proximal import L1, Box
 
@@ -53,23 +52,6 @@ def test_an_operator_is_for_the_weights_with_weight_decay():
     bounded = {name for name, value in module.get_params()[0].items()
                if np.abs(value.asnumpy()).max() < 0.1 and not name.endswith(('bias', 'beta'))}
     assert bounded == {'one_weight', 'w'}
-
-
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-@pytest.mark.parametrize('update_on_kvstore', ['0', '1'])
-def test_buckets_and_their_checkpoints_share_the_operator(tmp_path, monkeypatch, context,
-                                                          update_on_kvstore):
-    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
-    problem, prefix, sgd = Sequences(), str(tmp_path / 'model'), {'learning_rate': 0.02}
-    module = problem.module(2, context=context, proximal=L1(0.47))
-    problem.fit(module, 3, optimizer_params=sgd)
-    module.save_checkpoint(prefix, 3, save_optimizer_states=True)
-    loaded = type(module).load(prefix, 3, problem.sym_gen, 8, load_optimizer_states=True,
-                               context=context)
-    twin = problem.expect(5, 2, **sgd, proximal={'fc_weight': oracle.soft_threshold(0.47)})
-    problem.fit(loaded, 5, begin_epoch=3, optimizer_params=sgd)
-    problem.assert_weights(loaded, twin.weights)
-    assert_zeros(loaded, 'fc_weight', twin.weights['fc_weight'])
 
 
 @pytest.mark.parametrize('proximal', [Cap(0.5), {'fc_weight': L1(0.1), 'fc_bias': Cap(0.5)}])
