@@ -1,12 +1,10 @@
-"""Files of both front ends: damaged ones, full disks, killed processes, and no pickles."""
+"""Files of both front ends: damaged ones, full disks, failures, and no pickles."""
 
 import contextlib
-import itertools
 import json
 import os
 import pickle
 import resource
-import signal
 import stat
 from pathlib import Path
 from unittest import mock
@@ -21,7 +19,6 @@ from checkpoints import (
     bits,
     bound,
     content,
-    fingerprint,
     load,
     train,
     trained_on_pages,
@@ -349,54 +346,3 @@ def test_symbolic_links_are_written_through(saved, tmp_path):
     module.save_checkpoint(saved, 3, save_optimizer_states=True)
     assert link.is_symlink() and list((tmp_path / 'elsewhere').iterdir()) == [target]
     assert bits(bound(load(saved, 3), PROBLEM)) == bits(module)
-
-
-def save_and_die(module, prefix, epoch, step):
-    """Save in a copy of this process, which is killed before a step of giving files their names.
-
-    Returns its exit status.
-    """
-    pid, steps = os.fork(), itertools.count()
-    if pid:
-        return os.waitpid(pid, 0)[1]
-
-    def killed_before(function):
-        def call(*arguments):
-            if next(steps) == step:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments)
-        return call
-
-    try:
-        for name in ('fsync', 'replace'):
-            setattr(os, name, killed_before(getattr(os, name)))
-        module.save_checkpoint(prefix, epoch, save_optimizer_states=True)
-        os._exit(0)
-    finally:
-        os._exit(1)
-
-
-def killed(prefix):
-    first, second, folder = trained_on_pages(1), trained_on_pages(3), Path(prefix).parent
-    second.save_checkpoint(prefix, 1, save_optimizer_states=True)
-    new = fingerprint(prefix, 1)
-    first.save_checkpoint(prefix, 1, save_optimizer_states=True)
-    old, before = fingerprint(prefix, 1), content(folder)
-    for epoch, step in itertools.product((1, 2), range(3)):  # the file, its name
-        status = save_and_die(second, prefix, epoch, step)
-        assert os.WIFSIGNALED(status) == (step < 2), step
-        if step >= 2 or epoch == 1:
-            assert fingerprint(prefix, epoch) == (new if step >= 2 else old)
-        else:
-            assert not os.path.exists(prefix + '-0002.svrg')
-        assert epoch == 1 or fingerprint(prefix, 1) == old
-        for file in folder.iterdir():
-            file.unlink()
-        for name, whole in before.items():
-            (folder / name).write_bytes(whole)
-
-
-@pytest.mark.process
-@pytest.mark.slow
-def test_a_kill_while_saving_leaves_the_old_checkpoint_or_the_new(tmp_path):
-    in_a_process(killed, tmp_path / 'model')
