@@ -1,6 +1,5 @@
 """Checks of arguments, shared by several methods."""
 
-import contextlib
 import numbers
 import reprlib
 
@@ -71,61 +70,3 @@ def check_iterator(name, data):
         rows = {each: array.shape[0] for each, array in data.data + data.label}
         if len(set(rows.values())) > 1:
             raise ValueError('%s must have as many rows of each input, and not %s' % (name, rows))
-
-
-def check_like(name, place, value, expected):
-    """Raise a ValueError unless a value at a place of a file has the form of an expected one.
-
-    It has the same type, an array the shape and the kind of numbers, too, and its parts are alike
-    in turn. Numbers stand for each other, and for None. A dict may have more keys, a list another
-    length: what is expected last stands for all that follow.
-    """
-    if isinstance(expected, (dict, list, tuple)):
-        is_like = isinstance(value, type(expected))
-        if is_like and isinstance(expected, dict):
-            is_like, keys = value.keys() >= expected.keys(), list(expected)
-        elif is_like:
-            is_like = isinstance(expected, list) or len(value) == len(expected)
-            expected, keys = [*expected, *expected[-1:] * len(value)], range(len(value))
-        for key in keys if is_like and expected else ():
-            check_like(name, '%s/%s' % (place, key), value[key], expected[key])
-    elif isinstance(expected, bool) or not isinstance(expected, (numbers.Real, type(None))):
-        is_like = _form_of(value) == _form_of(expected)
-    else:
-        is_like = value is expected or (
-            isinstance(value, numbers.Real) and not isinstance(value, bool))
-    if not is_like:
-        raise ValueError('%s is damaged: %s must be as %s, and not %s' % (
-            name, place, reprlib.repr(expected), reprlib.repr(value)))
-
-
-def check_state(name, place, state, fresh, weight):
-    """Raise a ValueError unless an optimizer can go on with a weight's state of a file.
-
-    It is compared with a fresh one, but for lists and dicts, which change in training. It may
-    have a momentum that the optimizer no longer uses.
-    """
-    if isinstance(fresh, tuple) and isinstance(state, tuple) and len(state) == len(fresh):
-        for number, part in enumerate(fresh):
-            check_state(name, '%s/%d' % (place, number), state[number], part, weight)
-    elif not any(isinstance(fresh, kind) and isinstance(state, kind) for kind in (list, dict)):
-        is_unused = fresh is None and hasattr(state, 'shape')
-        check_like(name, place, state, weight if is_unused else fresh)
-
-
-def _form_of(value):
-    if hasattr(value, 'shape'):
-        return hasattr(value, 'asnumpy'), value.shape, np.dtype(value.dtype).kind
-    return type(value)
-
-
-@contextlib.contextmanager
-def told_as_damage(name):
-    """Let an error be one of a file whose values are not those that were written."""
-    try:
-        yield
-    except (ArithmeticError, AttributeError, AssertionError, LookupError, TypeError,
-            ValueError) as error:
-        if isinstance(error, ValueError) and str(error).startswith(str(name)):
-            raise
-        raise ValueError('%s is damaged: %s: %s' % (name, type(error).__name__, error)) from error

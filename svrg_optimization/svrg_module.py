@@ -13,14 +13,14 @@ import mxnet as mx
 import numpy as np
 from mxnet.module import Module
 
-from ._argument_checks import check_iterator, told_as_damage
+from ._argument_checks import check_iterator
 from ._warn_once import WarnOnce, warn
 from .checkpoint.of_module import arguments_of, read_checkpoint, save
 from .core.correction import correct
 from .core.full_gradient import FullGradient, share_out
 from .core.requirements import ALL_ROWS, require
 from .core.settings import Settings, setting
-from .core.svrg import BEGUN, COMPUTED, CORRECTING, READY, SVRG, Step
+from .core.svrg import SVRG, Stage, Step
 from .data.batch_rows import arrays_of, resized
 from .data.custom_loop import LoopOverIterator, YieldedBatches
 from .data.iterators import rewind, rewind_for_pass, rows_of_batch
@@ -334,9 +334,8 @@ class SVRGModule(_CountsSteps):
                     self._svrg_grads_update_rule, '__func__', None)
                 waiting = self._waiting.get('svrg')
                 if waiting:
-                    with told_as_damage(waiting.file_name):
-                        svrg.check_state(waiting)
-                        svrg.load_state(waiting)
+                    svrg.check_state(waiting)
+                    svrg.load_state(waiting)
                 self._waiting.pop('svrg', None)  # only now: a Ctrl-C would have lost it
                 svrg.drop_snapshot_without(executor_group.gradients(self))
         except BaseException:
@@ -521,7 +520,7 @@ class SVRGModule(_CountsSteps):
             super().forward(data_batch, is_train)
         finally:
             reference.batch_size = batch_size  # a batch of another size does not change B
-        self._svrg.step = Step(is_training, stage=BEGUN)
+        self._svrg.step = Step(is_training, stage=Stage.BEGUN)
         yielded = (self._default or self)._yielded
         if is_training and yielded.copies is not None:
             yielded.check_first_step(data_batch)
@@ -581,22 +580,22 @@ class SVRGModule(_CountsSteps):
         if not (self.binded and self.params_initialized):
             self._check_has_parameters('backward')
         svrg, step = self._svrg, self._svrg.step
-        if not step.stage:
+        if step.stage is Stage.NOT_BEGUN:
             raise RuntimeError('backward needs a forward before it')
-        step.stage, step.gradient = BEGUN, None
+        step.stage, step.gradient = Stage.BEGUN, None
         super().backward(out_grads)
-        step.stage, step.out_grads = COMPUTED, out_grads
+        step.stage, step.out_grads = Stage.COMPUTED, out_grads
         if type(self)._update_svrg_gradients is not SVRGModule._update_svrg_gradients:
             if svrg.corrects:  # an override may read it in `_mod_aux`
                 step.gradient = svrg.reference.gradient(
                     self, None, is_training=step.is_training, out_grads=out_grads)
             else:
-                step.stage = READY
+                step.stage = Stage.READY
             if type(self).update is not SVRGModule.update:
                 return  # as in mxnet.contrib: `update` calls the other method
-        if step.stage == COMPUTED:
+        if step.stage is Stage.COMPUTED:
             self._update_svrg_gradients()
-        step.stage, step.gradient = READY, None  # a subclass may not have called ours
+        step.stage, step.gradient = Stage.READY, None  # a subclass may not have called ours
 
     def update(self):
         """Update the weights with the SVRG gradients, or as plain Module without a snapshot.
@@ -615,7 +614,7 @@ class SVRGModule(_CountsSteps):
         """
         if not (self.binded and self.optimizer_initialized):
             self._check_has_parameters('update', and_optimizer=True)
-        if self._svrg.step.stage in (COMPUTED, CORRECTING):  # an error has stopped backward
+        if self._svrg.step.stage in (Stage.COMPUTED, Stage.CORRECTING):  # an error stopped backward
             self._update_svrg_gradients()
         super().update()
 

@@ -121,6 +121,30 @@ def set_update_counts(optimizer, saved, contexts):
     optimizer._set_current_context(0)
 
 
+def check_state(source, name, state, fresh):
+    """Raise a ValueError if an optimizer cannot go on with its state of a parameter in a file.
+
+    It can have a momentum that the optimizer no longer uses, where a `fresh` state is None.
+    """
+    if not _fits(state, fresh):
+        raise ValueError('%s was saved with other arguments of the optimizer, or other shapes of '
+                         'parameters: the state of %s must have %s, and has %s'
+                         % (source, name, *map(_shapes, (fresh, state))))
+
+
+def _fits(state, fresh):
+    if isinstance(fresh, tuple):
+        return (isinstance(state, tuple) and len(state) == len(fresh)
+                and all(map(_fits, state, fresh)))
+    return fresh is None or _shapes(state) == _shapes(fresh)
+
+
+def _shapes(state):
+    if isinstance(state, tuple):
+        return list(map(_shapes, state))
+    return getattr(state, 'shape', None)
+
+
 @_register
 class _AssignmentOptimizer(opt.Optimizer):
     """Optimizer that assigns the pushed value to the stored one.

@@ -2,15 +2,18 @@
 
 import collections
 import contextlib
+import ctypes
 import os
 import re
 import shutil
 import signal
 import sys
+import traceback
 
 import mxnet as mx
 import numpy as np
 import pytest
+from mxnet.base import _LIB, check_call
 
 import checkpoints
 from problems import Problem
@@ -147,6 +150,42 @@ def saved(saved_once, tmp_path):
     for file in saved_once.iterdir():
         shutil.copy(str(file), str(tmp_path))
     return str(tmp_path / 'model')
+
+
+PINNED = 3  # memory that a GPU can read, too
+MAY_MIX = '_copyto'
+
+
+def context_of(handle):
+    kind, number = ctypes.c_int(), ctypes.c_int()
+    check_call(_LIB.MXNDArrayGetContext(ctypes.c_void_p(handle), ctypes.byref(kind),
+                                        ctypes.byref(number)))
+    return kind.value, number.value
+
+
+def name_of(creator):
+    name = ctypes.c_char_p()
+    check_call(_LIB.MXSymbolGetAtomicSymbolName(creator, ctypes.byref(name)))
+    return name.value.decode()
+
+
+@pytest.fixture
+def mixtures(monkeypatch):
+    """List the operators that get or give arrays of several contexts, and who calls them."""
+    invoke, found = _LIB.MXImperativeInvokeEx, []
+
+    def watch(creator, num_inputs, inputs, num_outputs, outputs, *rest):
+        status = invoke(creator, num_inputs, inputs, num_outputs, outputs, *rest)
+        handles = inputs[:num_inputs.value] + outputs._obj[:num_outputs._obj.value]
+        contexts = {context for context in map(context_of, handles) if context[0] != PINNED}
+        if status == 0 and len(contexts) > 1 and name_of(creator) != MAY_MIX:
+            found.append((name_of(creator), sorted(contexts),
+                          ''.join(traceback.format_stack(limit=6))))
+        return status
+
+    monkeypatch.setattr(_LIB, 'MXImperativeInvokeEx', watch)
+    yield found
+    mx.nd.waitall()
 
 
 @pytest.fixture(params=[mx.cpu(), [mx.cpu(0), mx.cpu(1)]], ids=['one device', 'two devices'])

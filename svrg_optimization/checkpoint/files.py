@@ -114,8 +114,6 @@ def read(name, saved_by):
     with open(name, 'rb') as file:
         try:
             with zipfile.ZipFile(file) as archive:
-                if any(member.compress_type for member in archive.infolist()):
-                    raise ValueError('its arrays must not be compressed: it may fill the memory')
                 for member in archive.namelist():  # each is read whole, for its checksum
                     arrays[member[:-len('.npy')]] = np.lib.format.read_array(
                         io.BytesIO(archive.read(member)), allow_pickle=False)
@@ -127,6 +125,4 @@ def read(name, saved_by):
     if wrote != (saved_by, _FORMAT):
         raise ValueError('%s must be saved by %s in format %d, and was by %s in format %r'
                          % (name, saved_by, _FORMAT, *wrote))
-    if not isinstance(state, _State):
-        raise ValueError('%s is damaged: it has no dict' % name)
     return state

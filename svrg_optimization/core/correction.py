@@ -28,12 +28,12 @@ def correct(gradient, snapshot_gradient, full, alpha=1):
     """
     if is_row_sparse(gradient):
         # An optimizer updates only stored rows, but momentum and weight decay must reach every
-        # row. So all rows are stored, even zeros, and an sgd step adds the difference to the
-        # rows that it has.
+        # row. So all rows are stored, even zeros, and the difference is added to the rows that it
+        # has.
         snapshot_gradient, full = _times(alpha, snapshot_gradient, full)
         difference = gradient - snapshot_gradient
         (full if is_row_sparse(full) else with_all_rows(full)).copyto(gradient)
-        nd.sgd_update(gradient, difference, lr=-1, wd=0, out=gradient)
+        _add(gradient, difference)
     elif gradient.dtype != full.dtype:
         gradient[:] = svrg_gradient(gradient.astype(full.dtype),
                                     snapshot_gradient.astype(full.dtype), full, alpha)
@@ -41,9 +41,8 @@ def correct(gradient, snapshot_gradient, full, alpha=1):
         gradient -= snapshot_gradient  # without temporary arrays
         gradient += full
     elif gradient.dtype == np.float32:
-        # Without temporary arrays: an sgd step, whose rate is a float32, adds each product.
-        nd.sgd_update(gradient, snapshot_gradient, lr=alpha, wd=0, out=gradient)
-        nd.sgd_update(gradient, full, lr=-alpha, wd=0, out=gradient)
+        _add(gradient, snapshot_gradient, -alpha)  # without temporary arrays, with a float32 α
+        _add(gradient, full, alpha)
     else:
         gradient[:] = svrg_gradient(gradient, snapshot_gradient, full, alpha)
 
@@ -64,7 +63,7 @@ def correct_batch(gradients, at_snapshot, full_gradient, alpha=1, formula=None):
         for names in groups:
             now, then = ([arrays[name][device] for name in names]
                          for arrays in (gradients, snapshot_gradients))
-            correct_fused(now, then, [share[name] for name in names], alpha)
+            _correct_fused(now, then, [share[name] for name in names], alpha)
     for name in others:
         for device, gradient in enumerate(gradients[name]):
             if formula is None and is_row_sparse(gradient):
@@ -81,10 +80,6 @@ def correct_batch(gradients, at_snapshot, full_gradient, alpha=1, formula=None):
                 if corrected is not gradient:
                     corrected.copyto(gradient)
 
-
-# For small arrays the call of an operation takes longer than its arithmetic. MXNet has no operation
-# that adds many arrays, but its sgd step of many weights, with a rate of 1, -1 or α, does it: 160
-# gradients take 0.5 ms instead of 3.9.
 
 class Groups(dict):
     """Map the names of some parameters to groups of them, and to the others.
@@ -107,11 +102,39 @@ class Groups(dict):
         return found
 
 
-def correct_fused(gradients, snapshot_gradients, full, alpha):
-    """Turn the gradients of a group into SVRG gradients, in place."""
+def _times(alpha, *arrays):
+    return arrays if alpha == 1 else [array * alpha for array in arrays]
+
+
+# MXNet's sgd steps as adders. For small arrays the call of an operation takes longer than its
+# arithmetic, and MXNet has no operation that adds many arrays, but its step of many weights does:
+# 160 gradients take 0.5 ms instead of 3.9.
+
+def _add(total, gradient, factor=1):
+    """Add a gradient times a factor to a sum, in place.
+
+    An sgd step is w ← w - lr (g + wd w). With lr = -factor and wd = 0 it is w ← w + factor g. Of a
+    row_sparse gradient it reads only the rows that are stored.
+    """
+    nd.sgd_update(total, gradient, lr=-factor, wd=0, out=total)
+
+
+def add_fused(totals, gradients, factor=1):
+    """Do what `_add` does for all arrays of a group, in one operation."""
+    count = len(totals)
+    nd.multi_sgd_update(*itertools.chain(*zip(totals, gradients)), lrs=(-factor,) * count,
+                        wds=(0,) * count, num_weights=count, out=totals)
+
+
+def _correct_fused(gradients, snapshot_gradients, full, alpha):
+    """Turn the gradients of a group into SVRG gradients, in place.
+
+    With α = 1 one operation computes μ + (g - g̃), which saves 5 to 10 % of an epoch of a linear
+    model. An sgd step with momentum is, number by number, m ← momentum m - lr (g' + wd w), then
+    out ← w + m. Here m and out are both g, g' is g̃, and w is μ, which is only read. With momentum
+    and lr 1 and wd 0 this is g ← g - g̃, then g ← μ + g.
+    """
     if alpha == 1:
-        # In one operation, which saves 5 to 10 % of an epoch of a linear model: an sgd step with
-        # momentum, whose weight is the full gradient, and whose momentum is the gradient.
         count = len(gradients)
         nd.multi_sgd_mom_update(*itertools.chain(*zip(full, snapshot_gradients, gradients)),
                                 lrs=(1,) * count, wds=(0,) * count, momentum=1, num_weights=count,
@@ -119,14 +142,3 @@ def correct_fused(gradients, snapshot_gradients, full, alpha):
     else:
         add_fused(gradients, snapshot_gradients, -alpha)
         add_fused(gradients, full, alpha)
-
-
-def add_fused(totals, gradients, factor=1):
-    """Add gradients of a group times a factor to sums, in place, as an sgd step."""
-    count = len(totals)
-    nd.multi_sgd_update(*itertools.chain(*zip(totals, gradients)), lrs=(-factor,) * count,
-                        wds=(0,) * count, num_weights=count, out=totals)
-
-
-def _times(alpha, *arrays):
-    return arrays if alpha == 1 else [array * alpha for array in arrays]

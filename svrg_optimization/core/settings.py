@@ -93,11 +93,6 @@ def arguments_from(state, given):
     return {**_decoded(saved), **given}
 
 
-def check_saved(state):
-    """Raise an error unless `Settings.state` may have returned these."""
-    Settings(**_decoded(state))
-
-
 def _decoded(state):
     known = {name: value for name, value in state.items() if value != _LOST}
     if 'proximal' in known:

@@ -22,18 +22,17 @@ Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes SVRG Effective", ICLR 2025.
 """
 
 import dataclasses
+import enum
 from typing import Any, Optional
 
 import numpy as np
 
-from .._argument_checks import check_like
 from .arrays import as_numpy, dense, distance
 from .correction import correct_batch
 from .front_end import joined_count
 from .full_gradient import BatchGradient, FullGradient
 from .snapshot import Snapshot
 
-NOT_BEGUN, BEGUN, COMPUTED, CORRECTING, READY = '', 'begun', 'computed', 'correcting', 'ready'
 # How many batches the iterator may run ahead of the arithmetic: queued batches take memory.
 _BATCHES_AHEAD = 64
 
@@ -49,7 +48,7 @@ class SVRG:
 
     def __init__(self, reference, settings, warn_once, training):
         self.reference, self.settings, self.warn_once = reference, settings, warn_once
-        self.snapshot, self.step, self.training = Snapshot(), Step(stage=NOT_BEGUN), training
+        self.snapshot, self.step, self.training = Snapshot(), Step(stage=Stage.NOT_BEGUN), training
         self._draws_are_checked = False
 
     # A snapshot
@@ -143,22 +142,14 @@ class SVRG:
                 'full_gradient': snapshot.full_gradient.state() if snapshot.is_active else None}
 
     def check_state(self, state):
-        """Raise a ValueError unless a file has what `state` returns for such a model."""
-        expected, saved = self.state(), state['full_gradient']
-        if saved is not None:
-            ours = FullGradient(self.reference.new_sum()).state()
-            share, = ours['shares'][:1]
-            shares = [{name: share.get(name, array) for name, array in each.items()}
-                      for each in saved['shares']]
-            values = {**state['values'], **self.reference.state()}
-            expected.update(values=values,
-                            full_gradient={**ours, 'shares': shares, 'batch_size': 1})
-            if not isinstance(saved['devices'], int) or len(shares) not in (1, saved['devices']):
-                raise ValueError('%s is damaged: it has %d shares of %r devices'
-                                 % (state.file_name, len(shares), saved['devices']))
-        else:
-            expected.update(values=None, full_gradient=None)
-        check_like(state.file_name, 'svrg', state, {**expected, 'training': state['training']})
+        """Raise a ValueError if a file has a snapshot of other parameters."""
+        if state['full_gradient'] is None:
+            return
+        theirs, ours = ({name: value.shape for name, value in values.items()}
+                        for values in (state['values'], self.reference.state()))
+        if theirs != ours:
+            raise ValueError('%s has a snapshot of other parameters: of the shapes %s, and not %s'
+                             % (state.file_name, theirs, ours))
 
     def load_state(self, state, names=None):
         """Go on with what `state` has returned, and `check_state` has passed.
@@ -195,10 +186,10 @@ class SVRG:
             As in `correct_batch`.
         """
         step, snapshot = self.step, self.snapshot
-        if step.stage == CORRECTING:
+        if step.stage is Stage.CORRECTING:
             raise RuntimeError('update needs another forward and backward: an error has stopped '
                                'the correction of these gradients')
-        if step.stage != COMPUTED:
+        if step.stage is not Stage.COMPUTED:
             return
         alpha = self.settings.alpha
         if snapshot.is_active and alpha != 0:
@@ -210,10 +201,10 @@ class SVRG:
                                                out_grads=step.out_grads)        # ∇f(w̃)
             if not self._draws_are_checked and snapshot.num_update == snapshot.taken_at:
                 self._check_draws(model, gradients, then.gradients)
-            step.stage = CORRECTING
+            step.stage = Stage.CORRECTING
             correct_batch(gradients, then, snapshot.full_gradient, alpha,
                           formula)                                   # ∇f(w) − α (∇f(w̃) − μ)
-        step.gradient, step.stage = None, READY
+        step.gradient, step.stage = None, Stage.READY
 
     def _check_draws(self, model, gradients, then):
         """Warn if the first step from a snapshot, whose weights it has, finds other gradients."""
@@ -227,7 +218,8 @@ class SVRG:
 
     def end_step(self):
         """Count the update of the weights; warn once if it was a plain one by mistake."""
-        self.step.stage = self.step.stage and BEGUN  # another step needs other gradients
+        if self.step.stage is not Stage.NOT_BEGUN:
+            self.step.stage = Stage.BEGUN  # another step needs other gradients
         self.snapshot.num_update += 1
         if self.settings.alpha == 0:
             self.snapshot.is_stale = True
@@ -235,6 +227,16 @@ class SVRG:
                   or self.step.out_grads is not None):
             self.warn_once('steps without a snapshot are plain steps: call update_full_grads('
                            'train_data) before, or set alpha = 0 until then', 'plain Module')
+
+
+class Stage(enum.Enum):
+    """What was done last in a step.
+
+    After COMPUTED the gradients at the current weights are there, after READY those that the
+    optimizer takes. CORRECTING stays only after an error.
+    """
+
+    NOT_BEGUN, BEGUN, COMPUTED, CORRECTING, READY = range(5)
 
 
 @dataclasses.dataclass
@@ -245,14 +247,13 @@ class Step:
     ----------
     is_training, out_grads
         How its gradients are computed at both weights.
-    stage : str
-        What was done last. After COMPUTED the gradients at the current weights are there, after
-        READY those that the optimizer takes. CORRECTING stays only after an error.
+    stage : Stage
+        What was done last.
     gradient : BatchGradient or None
         That at the snapshot, where it was computed before `SVRG.correct`.
     """
 
     is_training: bool = True
     out_grads: Any = None
-    stage: str = COMPUTED
+    stage: Stage = Stage.COMPUTED
     gradient: Optional[BatchGradient] = None

@@ -3,17 +3,13 @@
 import copy
 import numbers
 import re
-import reprlib
 
 import numpy as np
 from mxnet import util
-from mxnet.lr_scheduler import LRScheduler
-from mxnet.optimizer import Optimizer
 
-from .._argument_checks import check_like, check_state
 from .._warn_once import warn
 from ..core.random_numbers import RandomNumbers
-from ..svrg_optimizer import check_rates, set_update_counts, update_counts
+from ..svrg_optimizer import check_rates, check_state, set_update_counts, update_counts
 
 _PLAIN = numbers.Real, str, type(None)
 
@@ -56,19 +52,14 @@ def load_state(trainer, state):
                          % (state.file_name, saved['class'], type(optimizer).__name__))
     ours, gradient = dict(zip(state['names'], names)), snapshot['full_gradient']
     if gradient:
-        reference.allocate()
+        reference.allocate()  # the arrays that it is compared with
         snapshot['values'] = _renamed(snapshot['values'], ours)
         gradient['shares'] = [_renamed(share, ours) for share in gradient['shares']]
-        theirs = {name: value.shape for name, value in snapshot['values'].items()}
-        shapes = {name: arrays[0].shape for name, arrays in reference.values().items()}
-        if theirs != shapes or reference.weights().keys() - gradient['shares'][0].keys():
-            raise ValueError('%s has a snapshot of other parameters: of the shapes %s, and not %s'
-                             % (state.file_name, theirs, shapes))
-
+    svrg.check_state(snapshot)
     random_numbers = RandomNumbers(state['random'], state['was_random'])
     trainer._init_all()
     saved['counts'], saved['states'] = _by_place(saved['counts']), _by_place(saved['states'])
-    _check_like_ours(trainer, state)
+    _check_states_fit(trainer, saved, state.file_name)
     _set_numbers(optimizer, saved['numbers'])
     set_update_counts(optimizer, saved, trainer._devices)
     for updater in trainer._all_updaters:
@@ -78,53 +69,22 @@ def load_state(trainer, state):
     reference.rows.kind = reference.rows.kind or state['loss']
     reference.load_random_numbers(random_numbers)
     svrg.load_state(snapshot, ours)
+    svrg.drop_snapshot_without(param.name for param in reference.trained())
 
 
 def _set_numbers(optimizer, saved):
     vars(optimizer).update(saved, allow_np_array=util.is_np_array())
 
 
-def _check_like_ours(trainer, saved):
-    """Raise a ValueError unless this trainer can go on with what `state` has returned."""
-    name, of_file, scheduler = saved.file_name, saved['optimizer'], saved['scheduler']
-    expected, optimizer = state(trainer), copy.copy(trainer._optimizer)
-    expected['optimizer'].update(
-        numbers={}, counts=dict.fromkeys(of_file['counts'], 0), states={})
-    expected.update(
-        loss=None if saved['loss'] is None else '', names=[''], svrg=saved['svrg'],
-        random=saved['random'] and np.random.RandomState(0).get_state(),
-        scheduler=None if scheduler is None else {'class': '', 'state': {}})
-    check_like(name, 'states', saved, expected)
-
-    _check_numbers(name, 'optimizer', of_file['numbers'], optimizer,
-                   Optimizer(lr_scheduler=optimizer.lr_scheduler))
-    _set_numbers(optimizer, of_file['numbers'])  # of the copy: they decide which states it has
+def _check_states_fit(trainer, saved, source):
+    """Raise a ValueError if the trainer's optimizer, with its saved numbers, has other states."""
+    optimizer = copy.copy(trainer._optimizer)
+    _set_numbers(optimizer, saved['numbers'])
     check_rates(optimizer)
-    for place, of_weight in of_file['states'].items():
-        weight = trainer._params[place].list_data()[0]
-        check_state(name, 'optimizer/states/%d' % place, of_weight,
-                    optimizer.create_state_multi_precision(place, weight), weight)
-    if scheduler and scheduler['class'] == type(optimizer.lr_scheduler).__name__:
-        _check_numbers(name, 'scheduler', scheduler['state'], optimizer.lr_scheduler, LRScheduler())
-    trainer._svrg.check_state(saved['svrg'])
-
-
-def _check_numbers(name, place, saved, owner, base):
-    """Raise a ValueError unless numbers and strings of a file can be those of an object.
-
-    What a class adds to MXNet's `base` may become None in training, and None may become each.
-    """
-    ours, of_base = _numbers(owner), _numbers(base)
-    for key, value in saved.items():
-        like = of_base.get(key, ours.get(key))
-        allowed = {kind for kind in _PLAIN if isinstance(like, kind)}
-        if like is None:
-            allowed.update([numbers.Real] if key in of_base else _PLAIN)
-        elif key not in of_base:
-            allowed.add(type(None))
-        if not isinstance(value, tuple(allowed)):
-            raise ValueError('%s is damaged, or of other settings: %s/%s must be as %r, and not %s'
-                             % (name, place, key, like, reprlib.repr(value)))
+    for place, of_weight in saved['states'].items():
+        param = trainer._params[place]
+        check_state(source, param.name, of_weight, optimizer.create_state_multi_precision(
+            place, param.list_data()[0]))
 
 
 def _renamed(arrays, names):

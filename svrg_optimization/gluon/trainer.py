@@ -8,12 +8,12 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, 
 from mxnet import autograd, gluon
 from mxnet.optimizer import Updater
 
-from .._argument_checks import checked_count, checked_number, told_as_damage
+from .._argument_checks import checked_count, checked_number
 from .._warn_once import WarnOnce
 from ..checkpoint.files import read, write
 from ..core.requirements import ALL_ROWS, COMPRESSED, require
 from ..core.settings import Settings, setting
-from ..core.svrg import BEGUN, COMPUTED, READY, SVRG, Step
+from ..core.svrg import SVRG, Stage, Step
 from ..data.custom_loop import YieldedBatches
 from ..kvstore.horovod import with_horovod
 from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_devices
@@ -473,9 +473,9 @@ class SVRGTrainer(gluon.Trainer):
         before, self._summed = self._summed, None
         batch = list(zip(*inputs)) if in_lists else [inputs]
         try:
-            svrg.step = Step(stage=BEGUN)
+            svrg.step = Step(stage=Stage.BEGUN)
             outputs, rows = reference.current_gradients_of(batch, svrg.corrects)
-            svrg.step.stage = COMPUTED
+            svrg.step.stage = Stage.COMPUTED
             svrg.correct(self, reference.current_gradients, batch)
             if svrg.corrects:
                 reference.mark()
@@ -485,7 +485,7 @@ class SVRGTrainer(gluon.Trainer):
                                    "batch_size) after it. grad_req = 'add' adds gradients up")
                 self._summed = rows + (before or 0 if reference.adds else 0)
         except BaseException:
-            svrg.step.stage = BEGUN  # its gradients are no longer what a step needs
+            svrg.step.stage = Stage.BEGUN  # its gradients are no longer what a step needs
             raise
         return by_value(outputs) if in_lists else outputs[0]
 
@@ -542,7 +542,7 @@ class SVRGTrainer(gluon.Trainer):
         checked_number('batch_size', batch_size, 'a number above 0',
                        lambda number: 0 < number < math.inf)
         overwritten = [] if summed is None else reference.overwritten()
-        if overwritten or svrg.corrects and svrg.step.stage != READY:
+        if overwritten or svrg.corrects and svrg.step.stage is not Stage.READY:
             raise RuntimeError('a step needs trainer.backward(...) of its batch before it, and no '
                                'other backward pass after that%s; alpha = 0 makes plain steps' % (
                                    overwritten and ', which has overwritten the gradients of '
@@ -613,9 +613,7 @@ class SVRGTrainer(gluon.Trainer):
             If it was saved with another kind of `lr_scheduler`. The schedule then begins anew.
         """
         try:
-            saved = read(fname, _SAVED_BY)
-            with told_as_damage(fname):
-                load_state(self, saved)
+            load_state(self, read(fname, _SAVED_BY))
         except gluon.parameter.DeferredInitializationError as error:
             raise RuntimeError('load_states needs parameters whose shapes are known: call '
                                'net.load_parameters before it, or net once') from error

@@ -1,6 +1,7 @@
 """Access to a Module's executor group, which no other file reads or changes."""
 
 import contextlib
+import weakref
 
 import numpy as np
 from mxnet import ndarray as nd
@@ -136,22 +137,25 @@ def run(module, batch, model):
     return [executor.outputs for executor in group.execs]
 
 
-def run_on_inputs_of(source, target, is_train, out_grads):
-    """Run a module forward and backward on the current inputs of another, which is bound alike.
+class RunsOnInputs:
+    """Runs of modules on the current inputs of another one, which is bound as they are."""
 
-    Return its gradients, and the number of rows.
-    """
-    for executor, to in zip(source._exec_group.execs, target._exec_group.execs):
-        copied_of, names = vars(to).get('_copied', (None, ()))
-        if copied_of is not executor:  # a source that was reshaped has other executors
-            names = [name for name in input_names(source) if name in executor.arg_dict
-                     and not is_same(executor.arg_dict[name], to.arg_dict[name])]
-            to._copied = executor, names
-        for name in names:
-            executor.arg_dict[name].copyto(to.arg_dict[name])
-        forward(to, is_train)
-    target._exec_group.backward(out_grads)
-    return gradients(target), target._exec_group.batch_size
+    def __init__(self):
+        self._copied = weakref.WeakKeyDictionary()  # of an executor: another one, and its inputs
+
+    def run(self, source, target, is_train, out_grads):
+        """Run `target` forward and backward; return its gradients and the number of rows."""
+        for executor, to in zip(source._exec_group.execs, target._exec_group.execs):
+            copied_of, names = self._copied.get(to, (None, ()))
+            if copied_of is not executor:  # a source that was reshaped has other executors
+                names = [name for name in input_names(source) if name in executor.arg_dict
+                         and not is_same(executor.arg_dict[name], to.arg_dict[name])]
+                self._copied[to] = executor, names
+            for name in names:
+                executor.arg_dict[name].copyto(to.arg_dict[name])
+            forward(to, is_train)
+        target._exec_group.backward(out_grads)
+        return gradients(target), target._exec_group.batch_size
 
 
 def parameters(module):

@@ -2,9 +2,12 @@
 
 import copy
 
-from .._argument_checks import check_like, check_state, told_as_damage
 from ..mxnet_repair.kvstore import set_weights
-from ..svrg_optimizer import class_name_and_arguments, set_update_counts
+from ..svrg_optimizer import (
+    check_state,
+    class_name_and_arguments,
+    set_update_counts,
+)
 from . import executor_group
 from .workers import counts_of_updates, servers_hold_states
 
@@ -38,13 +41,6 @@ def state(module, with_states):
             'were_on_servers': servers_hold_states(module)}
 
 
-def check_saved(saved):
-    """Raise an error unless `state` may have returned these, but for the states themselves."""
-    check_like(saved.file_name, 'optimizer', saved, {
-        'num_update': 0, 'counts': dict.fromkeys(saved['counts'], 0), 'class': '',
-        'states': None if saved['states'] is None else {}, 'were_on_servers': False})
-
-
 def has_states(saved):
     """Tell whether what `state` has returned, or None, has states."""
     return saved is not None and saved['states'] is not None
@@ -70,10 +66,8 @@ def load_state(module):
     if has_states(saved):
         updater, by_name = updater_of(module), saved['states']
         devices = devices_that_update(module)
-        with told_as_damage(saved.file_name):
-            states = {key: copy.deepcopy(
-                by_name[name][place if len(by_name[name]) == devices else 0])
-                for key, (name, place) in updater_keys(module).items() if name in by_name}
+        states = {key: copy.deepcopy(by_name[name][place if len(by_name[name]) == devices else 0])
+                  for key, (name, place) in updater_keys(module).items() if name in by_name}
         _check_states_fit(module, states, saved.file_name)
         updater.states.update(states)
         updater.states_synced.update(dict.fromkeys(states, False))
@@ -87,10 +81,7 @@ def _check_states_fit(module, states, source):
         if key in states:
             weight = weights[name][device]
             fresh = module._optimizer.create_state_multi_precision(key, weight)
-            if states[key] is None and fresh is not None:
-                raise ValueError('%s was saved with other arguments of the optimizer, without a '
-                                 'state of %s' % (source, name))
-            check_state(source, 'optimizer/states/%s' % name, states[key], fresh, weight)
+            check_state(source, name, states[key], fresh)
 
 
 def updater_of(module):

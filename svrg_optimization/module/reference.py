@@ -33,7 +33,7 @@ class ModuleReference(Reference):
         nodes = graph['nodes']
         self.executors = Executors(model, graph, settings.loss_is_mean)
         self.random_layers = [node['name'] for node in nodes if is_random(node)]
-        self._numbers = RandomNumbers()
+        self._numbers, self._runs = RandomNumbers(), executor_group.RunsOnInputs()
         self.warn_once, self._devices = warn_once, len(model._context)
         self._inputs = Inputs(graph, {*model._data_names, *model._label_names})
         self._has_batch_statistics = any(  # which a frozen BatchNorm does not change
@@ -124,8 +124,7 @@ class ModuleReference(Reference):
             module, shapes = self.executors.module, (model.data_shapes, model.label_shapes)
             if (module.data_shapes, module.label_shapes) != shapes:
                 module = self.executors.for_shapes(*shapes)
-            return BatchGradient(*executor_group.run_on_inputs_of(
-                model, module, is_training, out_grads))
+            return BatchGradient(*self._runs.run(model, module, is_training, out_grads))
         if self.bucket_of:
             model = self.bucket_of(batch)
         executors = model._svrg.reference.executors

@@ -4,10 +4,10 @@ r"""Convergence: what a snapshot finds, by three rules. Nothing is written here.
    solved to a tenth, in each output beside its spread.
 2. *Confirmation.* What these equations do not see may hide: products with a random vector measure
    the smallest curvature :math:`\theta`, with which there is a bound of the distance.
-3. *Floor.* The weights are known to their precision :math:`\epsilon`, and the gradient to about
-   :math:`\epsilon \|g_{batch}\| / 2`, of which H makes a distance. Where no point of the path lowers
-   the objective by more than rounding, and that moves the outputs by less than a thousandth of
-   their spread, training is at the floor.
+3. *Floor.* The weights are known to their precision :math:`\epsilon`, and the gradient to
+   about :math:`\epsilon \|g_{batch}\| / 2`, of which H makes a distance. Where no point of the
+   path lowers the objective by more than rounding, and that moves the outputs by less than a
+   thousandth of their spread, training is at the floor.
 """
 
 import math

@@ -7,25 +7,8 @@ import pytest
 from checkpoints import bits
 from held_batches import SETTINGS, assert_svrg
 from pairs import in_pairs
-from problems import TWO_DEVICES, Problem, SparseProblem
+from problems import TWO_DEVICES, Problem
 from svrg_optimization import LinearDecay, SVRGModule
-
-
-def alternating(num_update):
-    return 0.9 if num_update % 2 else 0.2
-
-
-def vanishing(num_update):
-    return 10. ** (-20 * num_update)  # less than MXNet reads as a float32, and then 0
-
-
-@pytest.mark.parametrize('alpha', [0.4, alternating, vanishing])
-@pytest.mark.parametrize('problem', [
-    SparseProblem(rows=37), Problem('softmax', features=600, classes=40)], ids=['sparse', 'large'])
-def test_large_and_sparse_parameters_train_with_alpha(problem, alpha):
-    sgd = {'learning_rate': 0.1 if problem.features.shape[1] < 600 else 0.001}
-    assert_svrg(problem, problem.module(1, alpha=alpha), 3, 1,
-                problem.svrg(alpha=alpha, **sgd), sgd, kvstore=None)
 
 
 def dropout():
@@ -53,24 +36,6 @@ def test_constant_alpha_of_zero_is_module(symbol, settings, context, kvstore, op
     assert results[0] == results[1]
     svrg.update_full_grads(problem.iterator())
     assert svrg._snapshot.num_taken == 0 and not svrg._snapshot.is_active
-
-
-def test_a_schedule_counts_updates_over_a_resume(tmp_path):
-    seen = []
-
-    def alpha(num_update):
-        seen.append(num_update)
-        return 1 / (1 + num_update)
-
-    problem, prefix = Problem(rows=37), str(tmp_path / 'model')
-    module, svrg = problem.module(2, alpha=alpha), problem.svrg(alpha=alpha, **SETTINGS)
-    assert_svrg(problem, module, 3, 2, svrg)
-    module.save_checkpoint(prefix, 3, save_optimizer_states=True)
-    del seen[:]
-    resumed = SVRGModule.load(prefix, 3, load_optimizer_states=True, label_names=('label',),
-                              alpha=alpha)
-    assert_svrg(problem, resumed, 5, 2, svrg, begin_epoch=3)
-    assert seen == 2 * list(range(12, 20))  # of the module, and of its twin
 
 
 @pytest.mark.parametrize('bad, error', [(2, ValueError), (None, TypeError)])

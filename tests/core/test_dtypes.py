@@ -1,14 +1,11 @@
-"""Trainings in float16 and float64."""
+"""Trainings in float16."""
 
 import mxnet as mx
 import numpy as np
 import pytest
 
-import oracle
-from held_batches import assert_svrg
-from problems import TWO_DEVICES, Problem
+from problems import TWO_DEVICES
 from svrg_optimization import SVRGModule
-from svrg_optimization.proximal import L1
 
 
 @pytest.mark.parametrize('context, multi_precision', [(mx.cpu(), True), (TWO_DEVICES, False)])
@@ -38,18 +35,3 @@ def test_a_full_gradient_of_float16_is_summed_in_float32(multi_precision, contex
     # At the snapshot the SVRG gradient is the full gradient.
     np.testing.assert_allclose(module.get_params()[0]['w'].asnumpy(), start - 0.01 / 8 * actual,
                                rtol=2e-3)
-
-
-# Rates and factors are exact in float32: MXNet's operators take no others.
-@pytest.mark.parametrize('rows, settings, sgd, twin', [
-    (40, {}, {}, {}), (40, {'context': TWO_DEVICES}, {'momentum': 0.5}, {}),
-    (40, {'alpha': 0.3}, {'momentum': 0.5, 'wd': 2 ** -7}, {'alpha': 0.3}),
-    (40, {'proximal': L1(0.125)}, {},
-     {'proximal': {'fc_weight': oracle.soft_threshold(0.125)}})])
-def test_a_training_in_float64_is_exact_to_float64(rows, settings, sgd, twin):
-    problem, sgd = Problem('softmax', rows, 8, dtype='float64'), {'learning_rate': 0.5, **sgd}
-    module = problem.module(2, **settings)
-    assert_svrg(problem, module, 5, 2, problem.svrg(8, **sgd, **twin), sgd,
-                train_data=problem.iterator(8))
-    assert module.get_params()[0]['fc_weight'].dtype == np.float64
-    assert module._param_dict[0]['fc_weight'].dtype == np.float64

@@ -1,6 +1,5 @@
 """Full gradients over some batches, against float64."""
 
-import itertools
 import logging
 
 import mxnet as mx
@@ -9,8 +8,8 @@ import pytest
 
 from checkpoints import bits
 from pairs import in_pairs
-from problems import TWO_DEVICES, Problem
-from samples import SETTINGS, Lengths, first_rows, fit, train
+from problems import Problem
+from samples import SETTINGS, first_rows, fit, train
 
 
 class Endless(mx.io.DataIter):
@@ -62,35 +61,6 @@ def test_whole_data_as_a_sample_give_the_same_bits(shuffle, handle, batches):
     assert found[0] == found[1]
 
 
-@in_pairs({
-    'update_freq, taken': [(1, 4), (2, 2)],
-    'batches': [None, 1, np.int64(3), 10 ** 30],
-    'rows': [40, 37],
-    'context, kvstore': [(mx.cpu(), None), (TWO_DEVICES, 'local')]})
-def test_training_on_samples_is_svrg(update_freq, taken, batches, rows, context, kvstore):
-    problem = Problem('perceptron', rows=rows)
-    module = problem.module(update_freq, context=context, full_grad_batches=batches)
-    fit(problem, module, 4, kvstore=kvstore)
-    samples = itertools.repeat(first_rows(rows, batches or 4))
-    svrg = train(problem.svrg(**SETTINGS), 4, samples, update_freq)
-    problem.assert_weights(module, svrg.weights)
-    problem.assert_full_gradient(module, svrg.full_gradient)
-    assert module._snapshot.num_taken == taken
-    assert module._snapshot.full_gradient.rows == min(rows, (batches or 4) * 10)
-
-
-def test_settings_may_change_during_training():
-    problem = Problem(rows=40)
-    module = problem.module(1, full_grad_batches=1)
-
-    def change(epoch, *_):
-        module.full_grad_batches = [None, 3, lambda number: number, 1][epoch]
-
-    fit(problem, module, 4, epoch_end_callback=change)
-    samples = (first_rows(40, batches) for batches in (1, 4, 3, 3))
-    problem.assert_weights(module, train(problem.svrg(**SETTINGS), 4, samples).weights)
-
-
 @pytest.mark.parametrize('epochs', [2, 3])
 def test_an_endless_stream_trains_by_epochs_of_so_many_batches(epochs):
     """A ResizeIter that does not reset it; each pass and each epoch goes on where it stands."""
@@ -106,18 +76,3 @@ def test_an_endless_stream_trains_by_epochs_of_so_many_batches(epochs):
             svrg.step(begin + 20 + 10 * step + np.arange(10))
     problem.assert_weights(module, svrg.weights)
     assert stream.yielded == 5 * epochs
-
-
-@pytest.mark.parametrize('context, kvstore', [(mx.cpu(), 'local'), (TWO_DEVICES, 'device')])
-def test_buckets_train_on_samples(context, kvstore):
-    problem = Lengths()
-    module = problem.module(1, context=context, full_grad_batches=lambda number: 2 ** number)
-    problem.fit(module, 3, optimizer_params={'learning_rate': 0.02, 'momentum': 0.8},
-                kvstore=kvstore)
-    svrg = problem.svrg(4, learning_rate=0.02, momentum=0.8)
-    for number in range(3):
-        svrg.take_snapshot(problem.first_rows(2 ** number))
-        for _, rows, _ in problem.plan(4):
-            svrg.step(rows)
-    problem.assert_weights(module, svrg.weights)
-    problem.assert_full_gradient(module, svrg.full_gradient)

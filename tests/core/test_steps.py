@@ -240,19 +240,6 @@ def test_added_gradients_count_the_full_gradient_each_time(context, grad_req, ad
     problem.assert_weights(module, svrg.weights)
 
 
-@pytest.mark.parametrize('settings, grad_req', [
-    ({'fixed_param_names': ['hidden_bias']}, 'write'), ({}, {'hidden_bias': 'null'})])
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_parameters_without_gradients_stay(context, settings, grad_req):
-    # A fixed weight would not do: MXNet then gets the gradient of its layer's bias wrong.
-    problem = Problem('perceptron')
-    module = problem.bound(context=context, grad_req=grad_req, **settings)
-    problem.fit(module, 4, optimizer_params={'learning_rate': 0.1})
-    expected = problem.svrg(fixed=('hidden_bias',)).fit(4, 1)
-    problem.assert_weights(module, expected)
-    assert set(module._param_dict[0]) == set(expected) - {'hidden_bias'}
-
-
 @pytest.mark.parametrize('last_batch_handle', ['pad', 'discard', 'roll_over'])
 def test_a_loop_that_finds_no_batch_after_the_pass_is_told_once(last_batch_handle):
     problem = Problem('softmax', rows=37)

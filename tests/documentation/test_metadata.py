@@ -67,16 +67,14 @@ def test_a_wheel_has_nothing_of_an_earlier_build_and_starts_in_silence(metadata,
         (tmp_path / 'lib' / 'svrg_optimization_start.py').unlink(missing_ok=True)
 
 
-def test_an_editable_installation_is_a_folder_on_the_path(metadata):
-    """setuptools makes it one only with this; a folder of the same name here would hide others."""
-    assert metadata()['package_dir'] == {'': '.'}
-
-
 def links_of(text):
     return re.findall(r'\]\(([^()\s]+)\)', text)
 
 
 def test_urls_and_the_links_of_pypis_page_come_from_the_url(metadata):
+    given = metadata()
+    assert given['url'] is None and given['project_urls'] == {}
+    assert 'docs/images/svrg_vs_sgd.png' in links_of(given['long_description'])
     given = metadata('https://host.org/team/svrg')
     assert given['version'] == '1.2.3' and given['url'] == 'https://host.org/team/svrg'
     links = links_of(given['long_description'])
@@ -84,12 +82,6 @@ def test_urls_and_the_links_of_pypis_page_come_from_the_url(metadata):
     files = [urlsplit(link).path.split('/HEAD/')[1] for link in [
         *links, *given['project_urls'].values()]]
     assert len(files) > 10 and all((ROOT / file).is_file() for file in files)
-
-
-def test_without_a_url_there_are_none(metadata):
-    given = metadata()
-    assert given['url'] is None and given['project_urls'] == {}
-    assert 'docs/images/svrg_vs_sgd.png' in links_of(given['long_description'])
 
 
 def test_the_changelog_and_the_citation_have_the_version():

@@ -1,6 +1,7 @@
 """Files of SVRGTrainer's states: resumes, those of others, and other names of parameters."""
 
 import copy
+from pathlib import Path
 
 import mxnet as mx
 import numpy as np
@@ -99,21 +100,50 @@ def test_states_of_trainer_are_loaded_by_trainer(tmp_path):
     train(trainer, PROBLEM.loader(), 1)
 
 
-def test_states_of_another_trainer_are_refused_and_another_scheduler_is_told(tmp_path):
-    path = str(tmp_path / 'states')
-    saver = PROBLEM.trainer(PROBLEM.net(), settings={
-        'lr_scheduler': mx.lr_scheduler.PolyScheduler(9)})
-    saver.update_full_grads(PROBLEM.loader())
+@pytest.mark.parametrize('has_snapshot, problem, optimizer, says', [
+    (True, PROBLEM, 'adam', 'has states of the optimizer SGD, and not of Adam'),
+    (True, Blocks('softmax'), 'sgd', 'has states of other parameters, or in another order'),
+    (True, Blocks('perceptron', classes=7), 'sgd', 'has a snapshot of other parameters: of the '),
+    (False, Blocks('perceptron', classes=7), 'sgd', 'was saved with .*: the state of fc_')])
+def test_states_of_another_trainer_are_refused_before_anything_has_changed(
+        has_snapshot, problem, optimizer, says, tmp_path):
+    path, net = str(tmp_path / 'states'), PROBLEM.net()
+    saver = PROBLEM.trainer(net, settings={'learning_rate': 0.3, 'momentum': 0.9},
+                            alpha=float(has_snapshot))
+    train(saver, PROBLEM.loader(), 2, begin=1 - has_snapshot)
     saver.save_states(path)
-    with pytest.raises(ValueError, match='states has states of the optimizer SGD, and not of Adam'):
-        PROBLEM.trainer(PROBLEM.net(), optimizer='adam', settings={'beta1': 0.5}).load_states(path)
-    other = Blocks('perceptron', classes=7)
-    with pytest.raises(ValueError, match='states has a snapshot of other parameters: of the shap'):
-        other.trainer(other.net()).load_states(path)
-    other = PROBLEM.trainer(PROBLEM.net(), settings={
-        'lr_scheduler': mx.lr_scheduler.FactorScheduler(3)})
+    trainer = problem.trainer(problem.net(), optimizer=optimizer, settings={'learning_rate': 0.2})
+    trainer.update_full_grads(problem.loader())
+
+    def content():
+        trainer.save_states(path + '.now')
+        return Path(path + '.now').read_bytes()
+
+    before = content()
+    with pytest.raises(ValueError, match='states ' + says):
+        trainer.load_states(path)
+    assert content() == before
+
+
+def test_another_scheduler_begins_anew_and_it_is_told(tmp_path):
+    path, schedulers = str(tmp_path / 'states'), mx.lr_scheduler
+    saver, other = (PROBLEM.trainer(PROBLEM.net(), settings={'lr_scheduler': scheduler})
+                    for scheduler in (schedulers.PolyScheduler(9), schedulers.FactorScheduler(3)))
+    saver.save_states(path)
     with pytest.warns(UserWarning, match='saved with a PolyScheduler: the FactorScheduler of'):
         other.load_states(path)
+
+
+def test_a_parameter_that_was_frozen_when_saved_drops_the_snapshot(tmp_path):
+    path, nets = str(tmp_path / 'states'), [PROBLEM.net(), PROBLEM.net()]
+    frozen = next(iter(nets[0].collect_params().values()))
+    frozen.grad_req = 'null'
+    saver, other = map(PROBLEM.trainer, nets)
+    saver.update_full_grads(PROBLEM.loader())
+    saver.save_states(path)
+    with pytest.warns(UserWarning, match='no full gradient of .*weight'):
+        other.load_states(path)
+    assert not other._svrg.snapshot.is_active
 
 
 def test_a_trainer_gets_the_settings_of_the_file(tmp_path):

@@ -3,7 +3,7 @@
 import mxnet as mx
 import pytest
 
-from problems import TWO_DEVICES, assert_close
+from problems import assert_close
 from sequences import LENGTHS, SETTINGS, Sequences
 from svrg_optimization import SVRGBucketingModule
 from svrg_optimization.rate.training import Training
@@ -14,19 +14,6 @@ def fit(problem, module, begin, end, train_data=None, **kwargs):
     module.fit(train_data or problem.iterator(), eval_metric=[], begin_epoch=begin, num_epoch=end,
                arg_params=problem.arg_params(), **kwargs)
     return module
-
-
-@pytest.mark.parametrize('context, kvstore, update_on_kvstore', [
-    (mx.cpu(), 'local', '1'), (mx.cpu(), 'object', '1'), (TWO_DEVICES, 'local', '0'),
-    (TWO_DEVICES, 'device', '1')])
-def test_buckets_train_as_zero_padded_sequences(monkeypatch, context, kvstore, update_on_kvstore):
-    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
-    problem = Sequences()
-    module = fit(problem, problem.module(2, context=context), 0, 5,
-                 kvstore=mx.kv.create('local') if kvstore == 'object' else kvstore)
-    expected = problem.expect(5, 2, **SETTINGS)
-    problem.assert_weights(module, expected.weights)
-    problem.assert_full_gradient(module, expected.full_gradient)
 
 
 def test_alpha_is_one_for_all_buckets():

@@ -1,59 +1,19 @@
 """Every operator gets arrays of one context, as a GPU demands; on CPUs MXNet computes across them.
 
 The module is on other CPUs than the default context, where an array goes whose context somebody
-forgot.
+forgot. test_training_is_svrg.py looks for such arrays in trainings with more features.
 """
-
-import ctypes
-import traceback
 
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet.base import _LIB, check_call
 
-from problems import Problem, SparseProblem, rows_of_batch
-from sequences import Sequences
+from problems import Problem
 from svrg_optimization import LinearDecay, SVRGModule
 from svrg_optimization.diagnostics import gradient_variance
-from svrg_optimization.proximal import L1, Box, GroupLasso
 
 ONE, TWO = mx.cpu(1), [mx.cpu(1), mx.cpu(2)]
-PINNED = 3  # memory that a GPU can read, too
-MAY_MIX = '_copyto'
 SGD = {'learning_rate': 0.05, 'momentum': 0.5, 'wd': 0.01}
-
-
-def context_of(handle):
-    kind, number = ctypes.c_int(), ctypes.c_int()
-    check_call(_LIB.MXNDArrayGetContext(ctypes.c_void_p(handle), ctypes.byref(kind),
-                                        ctypes.byref(number)))
-    return kind.value, number.value
-
-
-def name_of(creator):
-    name = ctypes.c_char_p()
-    check_call(_LIB.MXSymbolGetAtomicSymbolName(creator, ctypes.byref(name)))
-    return name.value.decode()
-
-
-@pytest.fixture
-def mixtures(monkeypatch):
-    """List the operators that get or give arrays of several contexts, and who calls them."""
-    invoke, found = _LIB.MXImperativeInvokeEx, []
-
-    def watch(creator, num_inputs, inputs, num_outputs, outputs, *rest):
-        status = invoke(creator, num_inputs, inputs, num_outputs, outputs, *rest)
-        handles = inputs[:num_inputs.value] + outputs._obj[:num_outputs._obj.value]
-        contexts = {context for context in map(context_of, handles) if context[0] != PINNED}
-        if status == 0 and len(contexts) > 1 and name_of(creator) != MAY_MIX:
-            found.append((name_of(creator), sorted(contexts),
-                          ''.join(traceback.format_stack(limit=6))))
-        return status
-
-    monkeypatch.setattr(_LIB, 'MXImperativeInvokeEx', watch)
-    yield found
-    mx.nd.waitall()
 
 
 def fit(make=Problem, settings=(), sgd=SGD, epochs=3, update_on_kvstore='1', **given):
@@ -62,9 +22,7 @@ def fit(make=Problem, settings=(), sgd=SGD, epochs=3, update_on_kvstore='1', **g
         patch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
         problem = make()
         module = problem.module(2, context=context, **dict(settings))
-        kvstore = given.get('kvstore', 'local')
-        problem.fit(module, epochs, optimizer_params=sgd, **{
-            **given, 'kvstore': kvstore() if callable(kvstore) else kvstore})
+        problem.fit(module, epochs, optimizer_params=sgd, **given)
         mx.nd.waitall()
         return problem, module
     return train
@@ -90,10 +48,6 @@ def norm(data):
     return mx.sym.BatchNorm(data, name='norm', fix_gamma=False)
 
 
-def object_of(kind='local'):
-    return lambda: mx.kv.create(kind)
-
-
 def gradients_that_add_up(context, _):
     problem = Problem('softmax', rows=40)
     module = problem.bound(context=context, grad_req='add', sgd=SGD)
@@ -115,22 +69,13 @@ def later(context, patch):
 
 
 FEATURES = [
-    fit(of('perceptron')), later, gradients_that_add_up,
-    *(fit(kvstore=object_of(kind), settings={'alpha': 0.5}) for kind in ('local', 'device')),
+    later, gradients_that_add_up,
     fit(of('perceptron'), update_on_kvstore='0', optimizer='adam', sgd={'learning_rate': 0.01}),
     fit(kvstore=None, settings={'alpha': LinearDecay(1, 6)}),
     fit(of('softmax', 170), {'nonfinite': 'raise'}),
-    fit(SparseProblem, {}, {'learning_rate': 0.05}, 2, kvstore=object_of(),
-        sparse_row_id_fn=rows_of_batch),
     fit(optimizer='newton_cg', sgd={}, epochs=5),
-    *(fit(settings={'proximal': {'fc_weight': operator}}, sgd={'learning_rate': 0.05},
-          update_on_kvstore=update) for update in '01' for operator in (
-        L1(0.1), GroupLasso(0.1, axis=0), Box(-1, 1))),
-    fit(settings={'full_grad_batches': 2}),
     fit(with_layer(mx.sym.Dropout)), fit(with_layer(norm)),
     fit(with_layer(lambda data: data, normalization='batch')),
-    fit(of('perceptron'), {'fixed_param_names': ['hidden_bias']}),
-    fit(Sequences, sgd={'learning_rate': 0.02}),
     fit(of('softmax'), monitor=mx.monitor.Monitor(1))]
 
 

@@ -4,51 +4,11 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-import oracle
-from pairs import in_pairs
-from problems import TWO_DEVICES, Problem, SparseProblem, rows_of_batch
+from problems import TWO_DEVICES, Problem, SparseProblem
 
 
 def make_kvstore(kind):
     return mx.kv.create('local') if kind == 'object' else kind
-
-
-def fit(problem, module, kvstore, num_epoch=5, begin_epoch=0, **params):
-    with_rows = kvstore == 'object' or (kvstore and module._ctx_len > 1)
-    problem.fit(module, num_epoch, kvstore=make_kvstore(kvstore), begin_epoch=begin_epoch,
-                sparse_row_id_fn=rows_of_batch if with_rows else None, optimizer_params=params)
-    return module
-
-
-MOMENTUM = {'learning_rate': 0.05, 'momentum': 0.9, 'wd': 0.1}
-
-
-@in_pairs({
-    'context, kvstore': [
-        (mx.cpu(), None), (mx.cpu(), 'local'), (mx.cpu(), 'object'),
-        (TWO_DEVICES, 'local'), (TWO_DEVICES, 'object'), (TWO_DEVICES, 'device')],
-    'params, decayed': [({'learning_rate': 0.1}, ()), (MOMENTUM, ()), (MOMENTUM, ('w',))],
-    'settings': [{}, {'full_grad_batches': 2}],
-    'rows': [40, 37]})
-def test_trajectory_is_the_dense_one(context, kvstore, params, decayed, settings, rows):
-    """In all rows, also where no batch has them: weight decay and momentum move these too.
-
-    By its name MXNet takes `w` for no weight and gives it no weight decay.
-    """
-    problem = SparseProblem(rows)
-    if decayed:
-        problem.symbol.get_internals()['w']._set_attr(__wd_mult__='1.0')
-    module = fit(problem, problem.module(2, context=context, **settings), kvstore, **params)
-    svrg = problem.svrg(**params, decayed=decayed)
-    for epoch in range(5):
-        if epoch % 2 == 0:
-            svrg.take_snapshot(np.arange(20) if settings else None)
-        for numbers in oracle.batches_of(rows, 10):
-            svrg.step(numbers)
-    problem.assert_full_gradient(module, svrg.full_gradient)
-    problem.assert_weights(module, svrg.weights)
-    moved = np.abs(svrg.weights['w'][-2:] - problem.weights['w'][-2:]).min()
-    assert moved > 1e-2 if decayed else moved == 0
 
 
 @pytest.mark.parametrize('kvstore', ['local', 'device', 'object'])
@@ -82,7 +42,7 @@ def test_a_dense_weight_may_have_a_sparse_gradient(monkeypatch, context, update_
     module, params = problem.module(2, context=context), {'learning_rate': 0.1, 'momentum': 0.5}
     if context is TWO_DEVICES and update_on_kvstore == '0':
         with pytest.raises(ValueError, match='table would be wrong'):
-            fit(problem, module, 'local', **params)
+            problem.fit(module, 5, optimizer_params=params)
     else:
         problem.fit(module, 5, optimizer_params=params)
         problem.assert_weights(module, problem.svrg(**params).fit(5, 2))

@@ -4,46 +4,32 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+import oracle
 from held_batches import assert_svrg
 from problems import TWO_DEVICES, Problem
 
 
-def halves_by_scheduler(_):
-    return {'optimizer_params': {'learning_rate': 0.2, 'lr_scheduler': (
-        mx.lr_scheduler.FactorScheduler(step=4, factor=0.5, base_lr=0.2))}}
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+def test_settings_may_change_during_training(context):
+    problem, samples = Problem(), [1, None, 3, lambda number: number, 1, 2]
+    module, svrg = problem.module(2, context=context, full_grad_batches=1), problem.svrg(
+        learning_rate=lambda update: 0.2 * 0.5 ** ((update - 1) // 4))
 
-
-def halves_by_attribute(module):
-    def halve(epoch, *_):
+    def change(epoch, *_):
         assert module.learning_rate == np.float32(0.2 * 0.5 ** epoch)
         module.learning_rate = np.float32(0.2 * 0.5 ** (epoch + 1))
+        module.update_freq = 1 if epoch > 1 else 2
+        module.full_grad_batches = [*samples, None][epoch + 1]
 
     assert module.learning_rate is None
-    return {'optimizer_params': {'learning_rate': np.float32(0.2)}, 'epoch_end_callback': halve}
-
-
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-@pytest.mark.parametrize('halves', [halves_by_scheduler, halves_by_attribute])
-def test_the_learning_rate_may_change(context, halves):
-    problem = Problem()
-    module = problem.module(2, context=context)
-    problem.fit(module, 8, **halves(module))
-    expected = problem.svrg(learning_rate=lambda update: 0.2 * 0.5 ** ((update - 1) // 4)).fit(8, 2)
-    problem.assert_weights(module, expected)
-
-
-def test_update_freq_may_change_during_training():
-    problem, sgd = Problem(), {'learning_rate': 0.1}
-    module = problem.module(2)
-
-    def snapshot_every_epoch_from_3(epoch, *_):
-        if epoch == 3:
-            module.update_freq = 1
-
-    problem.fit(module, 6, optimizer_params=sgd, epoch_end_callback=snapshot_every_epoch_from_3)
-    svrg = problem.svrg()
-    svrg.fit(4, 2)
-    problem.assert_weights(module, svrg.fit(6, 1, begin_epoch=4))
+    problem.fit(module, 6, epoch_end_callback=change,
+                optimizer_params={'learning_rate': np.float32(0.2)})
+    for epoch, batches in enumerate([1, None, 3, 2, 1, 2]):
+        if epoch != 1:
+            svrg.take_snapshot(np.arange(10 * (batches or 4)))
+        for rows in oracle.batches_of(40, 10):
+            svrg.step(rows)
+    problem.assert_weights(module, svrg.weights)
 
 
 @pytest.mark.parametrize('optimizer, context', [

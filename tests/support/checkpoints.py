@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import mxnet as mx
-import numpy as np
 
 from problems import Problem
 from svrg_optimization import SVRGModule
@@ -44,10 +43,3 @@ def trained_on_pages(epochs=1):
 
 def content(folder):
     return {file.name: file.read_bytes() for file in Path(folder).iterdir() if file.is_file()}
-
-
-def fingerprint(prefix, epoch):
-    """Load a checkpoint; return all that its file has."""
-    load(prefix, epoch)
-    with np.load('%s-%04d.svrg' % (prefix, epoch)) as file:
-        return {name: array.tobytes() for name, array in file.items()}

@@ -27,9 +27,4 @@ def train(svrg, num_epoch, samples, update_freq=1, begin_epoch=0):
     return svrg
 
 
-class Lengths(Sequences):
-    """Sequences whose batches the float64 twin takes in the order of a plan."""
-
-    def first_rows(self, batches, batch_size=4):
-        return np.concatenate([rows[:batch_size - pad]
-                               for _, rows, pad in self.plan(batch_size)[:batches]])
+Lengths = Sequences
