@@ -68,7 +68,7 @@ def _has_gradient_of_snapshot(objective, learned):
     learned.point = objective.point(learned.metric)
     there = objective.point_at(learned.metric)
     far = np.linalg.norm(learned.metric.pull(there.gradient - learned.point.gradient))
-    return not objective.agree(
+    return objective.rewind() and not objective.agree(
         there.rows != learned.point.rows or not far <= ROUGHLY * learned.noise.rounding)
 
 
@@ -89,5 +89,6 @@ def _observe(objective, training):
     if objective.number >= learned.next_check and verdict.distance <= objective.tol:
         learned.radius = math.inf
         verdict = solve_and_judge(objective, learned)
-        learned.next_check = objective.number + training.passes - passes
+        if not verdict.word:
+            learned.next_check = objective.number + training.passes - passes
     return verdict, reason

@@ -79,8 +79,8 @@ def judge(objective, learned):
         is_exact = is_exact and is_hidden(learned, trial_at(path, math.inf, metric, learned.point))
     distance, is_exact = objective.agree(distance), not objective.agree(not is_exact)
     if not is_exact or learned.rows_differ or distance > enough:
-        return Verdict(distance, check=_other_function(objective, learned) if (
-            learned.is_stuck) else None)
+        is_odd = learned.is_stuck or len(path.ray)  # as where passes are of other functions
+        return Verdict(distance, check=_other_function(objective, learned) if is_odd else None)
     hidden = objective.agree(rounding_of_outputs(learned, objective.mean_gradient.proximal))
     if hidden > enough or not objective.rewind():
         return Verdict(distance, None, hidden > enough)

@@ -124,5 +124,5 @@ class Learned:
     def flat_part(self):
         """The parameter along which the path goes, if there is hardly a curvature; or ''."""
         path = self.path
-        return self.metric.largest_part(path.move) if path is not None and (
+        return self.metric.largest_part(path.move) if path is not None and path.end is None and (
             path.curvature * self.pairs.gamma < SLIGHT) else ''

@@ -38,6 +38,9 @@ from .path import Path, trial_at
 def begin(objective, learned):
     """Begin at the weights of now, with whose path an iteration goes on; return the Verdict."""
     learn(objective, learned, None)
+    if not objective.rewind():
+        raise ValueError('train_data must be read several times with newton_cg, and %r can be '
+                         'read once only' % (objective.train_data,))
     begin_nearer_zero(objective, learned)
     return solve_and_judge(objective, learned)
 
