@@ -71,7 +71,7 @@ def judge(objective, learned):
     path = learned.path
     if path is None:
         return Verdict(check=_other_function(objective, learned) if learned.is_stuck else None)
-    metric, weights, size = learned.metric, learned.point.weights, _size(learned)
+    metric, weights, size = learned.metric, learned.point.weights, learned.size
     is_exact, distance, enough = (
         path.is_exact, metric.relative(path.move, weights), objective.tol or 0.)
     if learned.is_stuck:
@@ -101,22 +101,13 @@ def rounding_of_outputs(learned, proximal):
 
     A random error of the gradient stands for that of rounding, which H amplifies where it is flat.
     """
-    metric, weights, size = learned.metric, learned.point.weights, _size(learned)
+    metric, weights, size = learned.metric, learned.point.weights, learned.size
     error = np.random.RandomState(0).normal(size=metric.size)
     moved = learned.noise.rounding * float(np.linalg.norm(
         metric.resolved(learned.pairs.times(error / np.linalg.norm(error)), weights, proximal)))
     if learned.is_stuck:
         moved = math.hypot(moved, metric.rounding(weights, learned.dtype) / 2)
     return moved / size if size else math.inf if moved else 0.
-
-
-def _size(learned):
-    """Return the spread of the outputs; where that is rounding, so much that a rounding is small.
-
-    Then all outputs are alike, and what moves them by less than their rounding is nothing.
-    """
-    size = learned.metric.spread(learned.point.weights)
-    return size if size > ROUGHLY * learned.rounding else learned.rounding / SLIGHT
 
 
 def _confirmed(objective, learned, size, enough):

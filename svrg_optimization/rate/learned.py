@@ -8,7 +8,7 @@ import numpy as np
 
 from ..core.arrays import precision_of
 from ..core.optimality import Point
-from .constants import SLIGHT
+from .constants import ROUGHLY, SLIGHT
 from .metric import Metric
 from .path import Path
 from .secant_pairs import SecantPairs
@@ -119,6 +119,15 @@ class Learned:
         """By how much rounding of weights and gradient moves the outputs, about."""
         return self.metric.rounding(self.point.weights, self.dtype) + (
             self.pairs.gamma * self.noise.rounding)
+
+    @property
+    def size(self):
+        """Spread of the outputs; where that is rounding, so much that a rounding is small.
+
+        Then all outputs are alike, and what moves them by less than their rounding is nothing.
+        """
+        spread = self.metric.spread(self.point.weights)
+        return spread if spread > ROUGHLY * self.rounding else self.rounding / SLIGHT
 
     @property
     def flat_part(self):

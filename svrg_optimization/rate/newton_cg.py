@@ -28,7 +28,7 @@ import numpy as np
 
 from ..core.arrays import precision_of
 from .composite import minimum_of_model
-from .constants import CURVATURES, GOOD, GROW, PRODUCTS, RESIDUAL, SHRINK, TRIALS
+from .constants import CURVATURES, GOOD, GROW, PRODUCTS, RESIDUAL, SHRINK, SLIGHT, TRIALS
 from .convergence import is_hidden, judge
 from .learning import begin_nearer_zero, learn, tried
 from .nearby import Nearby
@@ -130,11 +130,17 @@ def solve(objective, learned):
 
 
 def step(objective, learned):
-    """Go to a point of the path where the objective is lower; tell whether there is one."""
+    """Go to a point of the path where the objective is lower; tell whether there is one.
+
+    A path that is shorter than what rounding moves the outputs by leads nowhere.
+    """
+    path = learned.path
+    if path is None or objective.agree(
+            path.is_exact and np.linalg.norm(path.move) <= min(
+                learned.rounding, SLIGHT * learned.size)):
+        return False
     for _ in range(TRIALS):
-        if learned.path is None:
-            break
-        trial = trial_at(learned.path, learned.radius, learned.metric, learned.point)
+        trial = trial_at(path, learned.radius, learned.metric, learned.point)
         trial = trial._replace(is_hidden=objective.agree(is_hidden(learned, trial)))
         found = tried(objective, learned, trial)
         if found is None:  # rounding leaves the weights where they are
@@ -142,7 +148,7 @@ def step(objective, learned):
         learned.radius = objective.agree(next_radius(learned.radius, trial, found))
         if not found.is_undone:
             return True
-        if trial.is_hidden and learned.path.is_exact:
+        if trial.is_hidden and path.is_exact:
             break
     return False
 
