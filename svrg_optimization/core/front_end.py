@@ -62,6 +62,7 @@ class Reference:
     """Holder of the weights w̃ of the snapshot, which computes gradients there."""
 
     adds = False  # whether a step's gradients are added to those that its arrays have
+    weighs_padding = False  # whether a pass has had padding that could not be cut off
 
     def noise_sources(self):
         """List the layers, such as Dropout, that make the objective differ from batch to batch."""

@@ -52,10 +52,11 @@ class Inputs:
         kind = _kinds().get(handle)
         if kind:
             names, attrs = [self._names.get(id(array)) for array in arrays], dict(zip(keys, values))
-            if kind == 'add':  # the bias of a product
+            if kind == 'add':  # the bias of a product, or of a sum with it
                 for use in self._uses:
-                    if use.bias is None and any(use.result is array for array in arrays):
-                        use.bias = next(filter(None, names), None)
+                    if any(use.result is array for array in arrays):
+                        use.bias = use.bias or next(filter(None, names), None)
+                        use.result = result
             elif names[1] and not attrs.get('transpose_a'):
                 self._uses.append(SimpleNamespace(
                     weight=names[1], bias=names[2] if names[2:] else None,

@@ -88,9 +88,11 @@ def _layers(nodes):
         if not is_dense and (node['op'] != 'dot' or is_set(attrs, 'transpose_a')):
             continue
         entry, *others = node['inputs']
-        if not is_dense:  # its bias is added by another node
-            others += [other for added in nodes if added['op'] in _ADDS
-                       and [number, 0, 0] in added['inputs'] for other in added['inputs']]
+        sums = {number}
+        for place, added in enumerate(nodes):  # its bias may be added to it, or to a sum with it
+            if added['op'] in _ADDS and not sums.isdisjoint(each for each, *_ in added['inputs']):
+                sums.add(place)
+                others += [other for other in added['inputs'] if other[0] not in sums]
         weight, *bias = [nodes[other]['name'] for other, *_ in others
                          if nodes[other]['op'] == 'null'] or [None]
         if weight:

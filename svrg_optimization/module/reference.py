@@ -163,6 +163,7 @@ class ModuleReference(Reference):
             return batch, None, 0
         if reduction.is_mixed:
             if rows - padding != self.batch_size:
+                self.weighs_padding = True
                 self.warn_once(
                     'the symbol has losses that are sums and losses that are means: a short batch '
                     'is weighted by its real rows, which is right for one kind only. Choose a '
@@ -174,6 +175,7 @@ class ModuleReference(Reference):
             bound = executors.for_batch(part, cuts_states=not in_front)
             if bound is not None:
                 return part, bound, 1
+            self.weighs_padding = True
             self.warn_once(
                 'the module cannot be bound for the real rows of a padded batch alone: it is '
                 'weighted by its real rows, padding included. Choose a batch size that divides '

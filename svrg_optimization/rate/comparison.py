@@ -61,7 +61,7 @@ class Compared(NamedTuple):
     is_undone: bool = False
 
 
-def change(before, now, move, rounding, warn_once=None):
+def change(before, now, move, rounding, middle, warn_once):
     r"""Return by how much the objective has changed from one Point to the next.
 
     | what is known | change |
@@ -72,24 +72,31 @@ def change(before, now, move, rounding, warn_once=None):
     | one that rounding of the operators' values hides | 0 |
 
     `rounding` is that of the objective. The difference of a convex objective lies between
-    :math:`g^T s` and :math:`g'^T s`. If `warn_once` is given and it does not, it is not used.
+    :math:`g^T s` and :math:`g'^T s`. Where it does not, `middle` returns the slope in the middle of
+    the move, by a pass, or None. By Simpson's rule the three tell whether the loss is the integral
+    of its gradient, and only not convex. Otherwise `warn_once` is called, and slopes count alone.
     """
     if not np.isfinite(now.gradient).all() or (
             math.isfinite(before.objective) and not math.isfinite(now.objective)):
         return math.inf
     penalty, slopes = now.penalty - before.penalty, (move.before, move.after)
-    difference = now.objective - before.objective
-    slack = rounding + max(map(abs, slopes)) / ROUGHLY
-    if warn_once and math.isfinite(difference) and not (
-            min(slopes) - slack <= difference <= max(slopes) + slack):
-        warn_once('the loss is not the function whose gradient is computed, as with BlockGrad or '
-                  'an operator of your own, or is not convex: whether a step has made it larger '
-                  'is told by the slopes along it')
-    elif abs(difference + penalty) > rounding:
+    difference, by_slopes = now.objective - before.objective, sum(slopes) / 2
+    steepest = max(map(abs, slopes))
+    slack, is_known = rounding + steepest / ROUGHLY, math.isfinite(difference)
+    if is_known and not min(slopes) - slack <= difference <= max(slopes) + slack:
+        between = middle()
+        if between is not None:
+            by_slopes = (2 * by_slopes + 4 * between) / 6
+        is_known = between is not None and abs(difference - by_slopes) <= (
+            rounding + max(steepest, abs(between)) / 3)
+        if not is_known:
+            warn_once('the loss is not the function whose gradient is computed, as with BlockGrad '
+                      'or an operator of your own: whether a step has made it larger is told by '
+                      'the slopes along it')
+    if is_known and abs(difference + penalty) > rounding:
         return difference + penalty
-    by_slopes, hidden = sum(slopes) / 2 + penalty, precision_of(float) * (
-        abs(before.penalty) + abs(now.penalty))
-    return by_slopes if abs(by_slopes) > hidden else 0.
+    hidden = precision_of(float) * (abs(before.penalty) + abs(now.penalty))
+    return by_slopes + penalty if abs(by_slopes + penalty) > hidden else 0.
 
 
 def is_worse(found, trial):

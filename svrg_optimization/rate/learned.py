@@ -135,3 +135,13 @@ class Learned:
         path = self.path
         return self.metric.largest_part(path.move) if path is not None and path.end is None and (
             path.curvature * self.pairs.gamma < SLIGHT) else ''
+
+    def falls_along(self, name):
+        """Tell whether the gradient of a parameter is more than rounding."""
+        gradient = self.metric.pull(self.point.gradient)
+        return np.linalg.norm(self.metric.arrays(gradient)[name]) > ROUGHLY * self.noise.rounding
+
+    def columns_that_rounding_hides(self):
+        """Name the columns along which rounding weighs most, where they are nearly dependent."""
+        return self.metric.hardest_columns(self.point.gradient, self.dtype) if (
+            self.point is not None and np.isfinite(self.point.gradient).all()) else ''

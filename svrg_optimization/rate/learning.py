@@ -1,5 +1,6 @@
 """What is learned at a snapshot: take it, compare it, and go back if a trial is not lower."""
 
+import collections
 import math
 
 import numpy as np
@@ -124,12 +125,15 @@ def _begin(objective, learned, moments):
     shapes, multipliers = _shapes_and_multipliers(objective)
     size, dtypes = sum(map(math.prod, shapes.values())), [each.dtype for each in weights.values()]
     room = room_for(size, PAIRS if mean_gradient.is_smooth else LATEST)
-    others = set(shapes) - {name for layer in moments for name in layer[:2]}
+    others = set(shapes) - objective.names_of_layers
+    several = [name for name, count in collections.Counter(
+        layer.weight for layer in moments).items() if count > 1]
     sparse = [name for name in mean_gradient.proximal
               if name in weights and is_row_sparse(weights[name])]
     lacking = (
         (objective.noise_sources, 'it has %s' % ', '.join(objective.noise_sources)),
         (others, 'no known input is multiplied by %s' % ', '.join(sorted(others))),
+        (several, 'a weight is used with its transpose: %s' % ', '.join(several)),
         (np.float16 in dtypes, 'weights are float16'),
         (sparse, 'row_sparse weights have proximal operators: %s' % ', '.join(sparse)),
         (size and not room, '%d weights are too many for their pairs' % size))
@@ -173,8 +177,15 @@ def _compared(objective, learned, before):
     move = Move() if former is None else Move.between(metric, former, now, objective.agree)
     rise = -math.inf
     if move.length:
-        rise = change(former, now, move, rounding_of_objective(learned, now),
-                      None if objective.leaves_out_rows else objective.warn_once)
+        def slope_in_the_middle():
+            if not objective.rewind():
+                return None
+            whole = metric.whiten(now.weights - former.weights)
+            there = objective.point_at(metric, -whole / 2)
+            return float(objective.agree(whole @ metric.pull(there.gradient)))
+
+        rise = change(former, now, move, rounding_of_objective(learned, now), slope_in_the_middle,
+                      (lambda _: None) if objective.leaves_out_rows else objective.warn_once)
     elif not np.isfinite(now.gradient).all():
         rise = math.inf
     return Compared(former, now, move, objective.agree(rise))

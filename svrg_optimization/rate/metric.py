@@ -9,6 +9,7 @@ from ..core.arrays import precision_of
 
 _EPSILON = precision_of(float)
 _SMALLEST = 10 * _EPSILON  # times the columns: an eigenvalue of a correlation matrix is rounding
+_SMALL = 1e-3  # a part of a spread, or of a mean, that is worth a word
 _LARGE = 1e-6  # beside the largest mean square: a decay for which columns need not be scaled
 _INVARIANT = 100  # times the precision, relative: a sum of gradients that is rounding
 _CONSTANT = 4 * _EPSILON  # relative to its size: the deviation of a column without any
@@ -135,6 +136,25 @@ class Block:
         if self.is_invariant:
             rows, last = rows - rows.mean(axis=0), last if last is None else last - last.mean()
         return rows, last
+
+    def dependence(self, place, dtype):
+        """Say which columns a direction of A is of, '' if they vary enough, apart from others."""
+        mean, spread = self.moments
+        deviations = np.sqrt(np.diag(spread) if spread.ndim == 2 else spread)
+        along = self.factor[:, place] if self.factor.ndim == 2 else np.eye(len(mean))[place]
+        parts = abs(along * deviations)
+        order = np.argsort(parts)[::-1][:2]
+        of_means = deviations[order] / np.where(mean[order], abs(mean[order]), math.inf)
+        apart, column = 1 / np.linalg.norm(parts), order[of_means.argmin()]
+        if apart < min(_SMALL, of_means.min()):
+            words = 'columns %d and %d of %s differ by %.0e of their spread: subtract one from ' \
+                    'the other' % (*sorted(order), self.names[0], apart)
+        elif of_means.min() < _SMALL:
+            words = 'column %d of %s varies by %.0e of its mean: subtract the mean' % (
+                column, self.names[0], of_means.min())
+        else:
+            return ''
+        return ' (%s%s)' % (words, ', or train in float64' if dtype == 'float32' else '')
 
     def about_zero(self):
         """Return a copy for columns whose means are subtracted: its M joins no bias."""
@@ -266,6 +286,16 @@ class Metric:
     def largest_part(self, u):
         """Return the name of the parameter with the largest part of u."""
         return max(self.shapes, key=lambda name: np.linalg.norm(u[self._places[name]]))
+
+    def hardest_columns(self, gradient, dtype):
+        """Say which columns of an input rounding hides most, '' if they vary by enough."""
+        sizes, found = self.sizes(gradient), ''
+        for block in self.blocks:
+            rows = self._rows(block, sizes)[0]
+            place = int(np.linalg.norm(rows, axis=0).argmax()) if rows.size else 0
+            if rows.size and np.linalg.norm(rows[:, place]) >= np.linalg.norm(sizes) / 10:
+                found = block.dependence(place, dtype)
+        return found
 
     def is_of(self, moments):
         """Tell whether the blocks have these moments, a dict by Layer."""

@@ -1,5 +1,6 @@
 """The moments of the inputs of a model, of which the metric is made: means and covariances."""
 
+import collections
 from typing import NamedTuple
 
 import numpy as np
@@ -32,15 +33,26 @@ class Moments(NamedTuple):
 class InputMoments:
     """Sums over the rows of the inputs of a pass, about the mean of the first batch.
 
-    `reference` and `a_pass` are those of the pass whose batches are added.
+    `reference` and `a_pass` are those of the pass whose batches are added. `names` are those of
+    the parameters of the layers.
     """
 
     def __init__(self, reference, a_pass):
-        self._reference, self._a_pass, self._sums = reference, a_pass, {}
+        self._reference, self._a_pass, self._sums, self.names = reference, a_pass, {}, set()
 
     def add(self, batch):
-        """Add the inputs of a batch."""
-        for layer, inputs, *factors in self._reference.inputs_of_weights(batch, self._a_pass):
+        """Add the inputs of a batch.
+
+        Layers that share their weight have the rows of all. Biases that layers share, or that
+        differ where the weight is shared, are joined to none.
+        """
+        found = self._reference.inputs_of_weights(batch, self._a_pass)
+        layers = {layer for layer, *_ in found}
+        self.names.update(name for layer in layers for name in layer[:2] if name)
+        uses = collections.Counter(name for layer in layers for name in layer[:2])
+        for layer, inputs, *factors in found:
+            if max(uses[layer.weight], uses[layer.bias]) > 1:
+                layer = layer._replace(bias=None)
             columns = self._reference.weights()[layer.weight][0].shape[layer.axis]
             origin, *sums = self._sums.get(layer, (None, 0, 0., 0.))
             is_sparse = getattr(inputs, 'stype', '') == 'csr' and columns > COLUMNS

@@ -84,6 +84,8 @@ class Objective:
         How many snapshots were taken, and the number of batches in the pass of the latest one.
     units : float
         Factor from the objective per row to the one that a step follows, at that snapshot.
+    names_of_layers : set of str
+        Parameters of the layers whose inputs were read there.
     """
 
     def __init__(self, svrg, trained, a_pass=None, workers=None):
@@ -118,8 +120,8 @@ class Objective:
 
     @property
     def leaves_out_rows(self):
-        """Whether each pass is known to leave out other rows."""
-        return leaves_out_other_rows(self.train_data)
+        """Whether each pass is known to leave out other rows, or to have some of padding."""
+        return self._reference.weighs_padding or leaves_out_other_rows(self.train_data)
 
     @property
     def weights(self):
@@ -165,6 +167,7 @@ class Objective:
         if moments is None:
             return {}
         self.point_of_batch(Metric({}, {}), draws=True)  # gluon's layers tell if they draw then
+        self.names_of_layers = moments.names
         return moments.of_all(self._workers)
 
     @contextlib.contextmanager

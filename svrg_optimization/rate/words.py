@@ -40,14 +40,15 @@ def _advice(found, objective, training):
     part = check and check.flat or learned.flat_part
     flat = ('the loss hardly changes along %s, as where classes are separable or a column has one '
             'value' % part)
-    is_free = part and not objective.mean_gradient.proximal and (
-        not objective.mean_gradient.decays[part])
+    is_free = part and not objective.mean_gradient.proximal and not (
+        objective.mean_gradient.decays[part]) and learned.falls_along(part)
+    columns = learned.columns_that_rounding_hides()
     return (
         (found.reason == 'not finite',
          'a smaller learning rate is needed' if training.epochs and not objective.moves
          else 'look at the data and the initial weights'),
-        (learned.rows_differ, 'passes had different numbers of rows, so that each has another '
-                              'objective, unless batch_size divides the rows'),
+        (learned.rows_differ, 'passes had other rows, or padding, so that each has another '
+                              'objective: choose a batch_size that divides the rows'),
         (check and check.is_other_function,
          'passes find other gradients at the same weights: rows that are drawn, left out or '
          'changed by chance make each pass another objective'),
@@ -56,8 +57,8 @@ def _advice(found, objective, training):
         (found.norm == 0, 'the gradient is 0, as at the optimum of a hinge loss or where it is '
                           'rounded to 0'),
         (is_free, flat + ': without weight decay there may be no optimum'),
-        (training.verdict.is_hidden,
-         'rounding of %s hides how far the optimum is' % objective.dtype),
+        (training.verdict.is_hidden or found.reason == 'no step' and columns,
+         'rounding of %s hides how far the optimum is%s' % (objective.dtype, columns)),
         (part, flat),
         (found.distance is None, 'distances are known for linear models only'),
         (True, '%smore epochs may be needed' % (

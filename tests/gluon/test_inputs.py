@@ -25,7 +25,7 @@ def blocks_of(inputs_of, layer=None):
     trainer = SVRGTrainer(layer.collect_params(), 'newton_cg', objective=lambda a, b, label: loss(
         layer(inputs_of(a, b)), label))
     trainer.update_full_grads(data)
-    return trainer._svrg.training.learned().regime.metric.blocks
+    return trainer._svrg.training.learned.metric.blocks
 
 
 def concat(a, b):
@@ -108,7 +108,7 @@ def test_rows_count_as_in_the_loss(counts_all):
 
     trainer = SVRGTrainer(layer.collect_params(), 'newton_cg', objective=objective)
     trainer.update_full_grads([[array[:15] for array in arrays], [array[15:] for array in arrays]])
-    block, = trainer._svrg.training.learned().regime.metric.blocks
+    block, = trainer._svrg.training.learned.metric.blocks
     assert_moments(block, np.repeat(OF_A, 1 if counts_all else weights, axis=0))
 
 

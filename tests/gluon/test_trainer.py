@@ -342,7 +342,7 @@ def test_arrays_that_are_used_again_are_copied():
         trainer = problem.trainer(nets[-1], optimizer='newton_cg', settings={})
         np.random.seed(0)
         train_epochs(trainer, data, 2, 1)
-        factors.append(trainer._svrg.training.learned().regime.pairs.gamma)
+        factors.append(trainer._svrg.training.learned.pairs.gamma)
     assert factors[0] == factors[1]
     assert_weights(nets[1], weights_of(nets[0]), 1e-7)
 

@@ -29,7 +29,7 @@ def blocks_of(scores, batch=7, context=mx.cpu(), data_names=('a', 'b'), of_a=OF_
     module.init_params()
     module.init_optimizer(optimizer='newton_cg')
     module.update_full_grads(train_data)
-    return module._svrg.training.learned().regime.metric.blocks
+    return module._svrg.training.learned.metric.blocks
 
 
 @pytest.mark.parametrize('scores, rows', [
