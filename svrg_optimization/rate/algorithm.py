@@ -85,7 +85,7 @@ def _observe(objective, training):
         return Verdict(), reason
     metric, point, passes = learned.metric, learned.point, training.passes
     move = learned.pairs.times(metric.seen_by_loss(metric.pull(point.gradient)))
-    verdict = Verdict(objective.agree(metric.relative(move, point.weights)))
+    verdict = Verdict(objective.agree(learned.relative(move)))
     if objective.number >= learned.next_check and verdict.distance <= objective.tol:
         learned.radius = math.inf
         verdict = solve_and_judge(objective, learned)

@@ -71,12 +71,10 @@ def judge(objective, learned):
     path = learned.path
     if path is None:
         return Verdict(check=_other_function(objective, learned) if learned.is_stuck else None)
-    metric, weights, size = learned.metric, learned.point.weights, learned.size
-    is_exact, distance, enough = (
-        path.is_exact, metric.relative(path.move, weights), objective.tol or 0.)
+    is_exact, distance, enough = path.is_exact, learned.relative(path.move), objective.tol or 0.
     if learned.is_stuck:
-        distance, enough = np.linalg.norm(path.move) / size if size else math.inf, SLIGHT
-        is_exact = is_exact and is_hidden(learned, trial_at(path, math.inf, metric, learned.point))
+        enough, trial = SLIGHT, trial_at(path, math.inf, learned.metric, learned.point)
+        is_exact = is_exact and is_hidden(learned, trial)
     distance, is_exact = objective.agree(distance), not objective.agree(not is_exact)
     if not is_exact or learned.rows_differ or distance > enough:
         is_odd = learned.is_stuck or len(path.ray)  # as where passes are of other functions
@@ -84,7 +82,7 @@ def judge(objective, learned):
     hidden = objective.agree(rounding_of_outputs(learned, objective.mean_gradient.proximal))
     if hidden > enough or not objective.rewind():
         return Verdict(distance, None, hidden > enough)
-    found, check, left = _confirmed(objective, learned, size, enough)
+    found, check, left = _confirmed(objective, learned, enough)
     left = max(distance, hidden, left)
     word = 'at the floor' if learned.is_stuck else 'converged'
     return Verdict(left, word if left <= enough else None, not found.is_resolved, check)
@@ -101,16 +99,16 @@ def rounding_of_outputs(learned, proximal):
 
     A random error of the gradient stands for that of rounding, which H amplifies where it is flat.
     """
-    metric, weights, size = learned.metric, learned.point.weights, learned.size
+    metric, weights = learned.metric, learned.point.weights
     error = np.random.RandomState(0).normal(size=metric.size)
-    moved = learned.noise.rounding * float(np.linalg.norm(
-        metric.resolved(learned.pairs.times(error / np.linalg.norm(error)), weights, proximal)))
+    moved = learned.relative(learned.noise.rounding * metric.resolved(
+        learned.pairs.times(error / np.linalg.norm(error)), weights, proximal))
     if learned.is_stuck:
-        moved = math.hypot(moved, metric.rounding(weights, learned.dtype) / 2)
-    return moved / size if size else math.inf if moved else 0.
+        moved = math.hypot(moved, metric.rounding(weights, learned.dtype) / 2 / min(learned.sizes))
+    return moved
 
 
-def _confirmed(objective, learned, size, enough):
+def _confirmed(objective, learned, enough):
     """Return the Curvature of a check, the Check, and how far the optimum is beside the spread.
 
     Without a direction that may hide, a tenth of the bound counts, but at a floor.
@@ -127,9 +125,10 @@ def _confirmed(objective, learned, size, enough):
     moves = np.count_nonzero(found.moves.any(axis=1))  # where nothing is seen there is none
     if found.is_resolved and found.smallest > 0 and len(known) == moves:
         smallest = min(max(found.smallest, epsilon), 1.)
-        far = np.linalg.norm(path.move - path.estimated) + bound(pairs, path.estimated, smallest)
-        left = objective.agree(far / (size or 1.) / (
-            ROUGHLY if found.is_sharp and not learned.is_stuck else 1))
+        left = objective.agree((
+            learned.relative(path.move - path.estimated)
+            + bound(pairs, path.estimated, smallest) / min(learned.sizes)) / (
+                ROUGHLY if found.is_sharp and not learned.is_stuck else 1))
     lacks = found.is_resolved and left > enough
     is_other = left > enough and _is_other(objective, learned, nearby)
     return found, Check(known[::-1] if lacks else [],

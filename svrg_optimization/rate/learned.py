@@ -121,13 +121,16 @@ class Learned:
             self.pairs.gamma * self.noise.rounding)
 
     @property
-    def size(self):
-        """Spread of the outputs; where that is rounding, so much that a rounding is small.
+    def sizes(self):
+        """Sizes of the outputs, of which distances are parts."""
+        return self.metric.sizes_of_outputs(self.point.weights, self.rounding)
 
-        Then all outputs are alike, and what moves them by less than their rounding is nothing.
-        """
-        spread = self.metric.spread(self.point.weights)
-        return spread if spread > ROUGHLY * self.rounding else self.rounding / SLIGHT
+    def relative(self, move):
+        """Return how long a move is beside the size of each output, the largest of all."""
+        with np.errstate(all='ignore'):
+            lengths = self.metric.lengths_of_outputs(move)
+            found = np.where(lengths == 0, 0., lengths / self.sizes).max()
+        return float(found) if np.isfinite(found) else math.inf
 
     @property
     def flat_part(self):

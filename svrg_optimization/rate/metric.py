@@ -6,6 +6,7 @@ import math
 import numpy as np
 
 from ..core.arrays import precision_of
+from .constants import ROUGHLY, SLIGHT
 
 _EPSILON = precision_of(float)
 _SMALLEST = 10 * _EPSILON  # times the columns: an eigenvalue of a correlation matrix is rounding
@@ -345,16 +346,21 @@ class Metric:
             float(np.square(array).sum()) / self.multipliers[name]
             for name, array in others.items() if array.ndim > 1 or not is_matrix))
 
-    def relative(self, u, weights):
-        """Return the norm of u beside the spread of weights, the largest of all outputs."""
-        lengths, others = self._of_outputs('lengths', u)
-        spreads, _ = self._of_outputs('spreads', weights)
-        rest = sum(float(np.square(array).sum()) for array in others.values())
+    def sizes_of_outputs(self, weights, rounding):
+        """Return the spread of each output; where it is rounding, so much that this is little.
+
+        Then all rows have the same output, and what moves it by less than its rounding is nothing.
+        """
+        spreads = np.sqrt(self._of_outputs('spreads', weights)[0])
         if not len(spreads):
-            lengths, spreads = np.zeros(1), np.array([self.spread(weights) ** 2])
-        with np.errstate(all='ignore'):
-            found = np.sqrt(np.where(lengths + rest == 0, 0., (lengths + rest) / spreads)).max()
-        return float(found) if np.isfinite(found) else math.inf
+            spreads = np.array([self.spread(weights)])
+        return np.where(spreads > ROUGHLY * rounding, spreads, rounding / SLIGHT)
+
+    def lengths_of_outputs(self, u):
+        """Return the norm of each output of u; other parameters count in all."""
+        lengths, others = self._of_outputs('lengths', u)
+        rest = sum(float(np.square(array).sum()) for array in others.values())
+        return np.sqrt((lengths if len(lengths) else np.zeros(1)) + rest)
 
     def _of_outputs(self, method, vector):
         """Return what a method of blocks returns of a vector, and the other parameters' arrays."""

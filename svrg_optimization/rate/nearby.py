@@ -29,7 +29,7 @@ class Nearby:
         metric, point = learned.metric, learned.point
         self._objective, self._point, self._metric = objective, point, metric
         self._epsilon = precision_of(learned.dtype)
-        self._scale = max(learned.size, learned.pairs.gamma * max(
+        self._scale = max(np.linalg.norm(learned.sizes), learned.pairs.gamma * max(
             learned.noise.of_batch, float(np.linalg.norm(metric.pull(point.gradient))))) or 1.
         self._of_weights = metric.rounding(point.weights, learned.dtype)
         self._of_gradient = learned.noise.rounding

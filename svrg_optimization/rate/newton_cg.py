@@ -137,7 +137,7 @@ def step(objective, learned):
     path = learned.path
     if path is None or objective.agree(
             path.is_exact and np.linalg.norm(path.move) <= min(
-                learned.rounding, SLIGHT * learned.size)):
+                learned.rounding, SLIGHT * min(learned.sizes))):
         return False
     for _ in range(TRIALS):
         trial = trial_at(path, learned.radius, learned.metric, learned.point)
