@@ -147,7 +147,6 @@ def noise(data):
 OF_LBFGS = [
     ({'learning_rate': 0.1}, 'learning_rate must not be given with newton_cg'),
     ({'clip_gradient': 1.}, 'clip_gradient must not be given with newton_cg'),
-    ({'momentum': 0.5}, 'momentum must not be given with newton_cg'),
     ({'lr_scheduler': len}, 'lr_scheduler must not be given with newton_cg')]
 
 

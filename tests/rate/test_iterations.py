@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import warnings
+from pathlib import Path
 
 import mxnet as mx
 import numpy as np
@@ -114,7 +115,7 @@ all_three = pytest.mark.parametrize('front_end', [ByModule, ByBuckets, ByGluon])
     ('linear', {}), ('softmax', {}), ('linear', {'proximal': L1(0.01)})])
 def test_callbacks_and_files_have_the_weights_and_the_result_of_each_iteration(
         front_end, kind, given, tmp_path, caplog):
-    """The last ones are the final weights; none is above the one before, nor the first the start."""
+    """The last ones are the final weights; none is above the one before, or the start."""
     caplog.set_level(logging.INFO)
     start = front_end(kind).fit(0)
     if front_end is ByModule and not given:
@@ -166,8 +167,6 @@ def test_at_the_optimum_callbacks_are_called_once(front_end, tmp_path):
 
 def killed(front_end, folder):
     """Train in a process of its own, which is killed at the end of its fourth epoch."""
-    from pathlib import Path
-
     def kill(epoch):
         if epoch == 3:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -283,8 +282,7 @@ def test_a_tol_that_cannot_be_checked_is_told_once_at_the_beginning(front_end, l
             for name, value in training.problem.weights.items():
                 np.testing.assert_array_equal(training.weights()[name], value.astype('f4'))
         told = [str(each.message) for each in caught if 'tol' in str(each.message)]
-    assert sum('tol cannot be checked, so that all epochs are trained' in each
-               for each in told) == 1
+    assert len(told) == 1 and 'tol cannot be checked, so that all epochs are trained' in told[0]
     assert training.trains.result.epochs == 3
 
 

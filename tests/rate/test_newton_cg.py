@@ -253,11 +253,11 @@ def test_an_error_at_a_trial_leaves_the_weights_of_before():
     assert learned.is_fresh
 
 
-def test_data_that_cannot_be_read_again_end_training_where_it_began():
+def test_data_that_can_be_read_once_are_refused():
     objective = Quadratic(ROWS, TARGETS)
     objective.rewind = lambda: False
-    values, learned, verdict = trained(objective)
-    assert len(values) == 1 and verdict.word is None and learned.path is None
+    with pytest.raises(ValueError, match="train_data must be read several times .* 'these'"):
+        trained(objective)
     np.testing.assert_array_equal(objective.now, 0.)
 
 
