@@ -217,7 +217,8 @@ class SVRGTrainer(gluon.Trainer):
         """Let the result say why a training has ended before its last epoch."""
         if self._svrg.snapshot.is_active:
             training = self._svrg.training
-            training.epochs += reason == 'stopped early'  # its last one is not counted yet
+            if reason == 'stopped early' and not self._trained.moves:
+                training.epochs += 1  # its last one is not counted yet
             training.conclude(Objective(self._svrg, self._trained), reason)
 
     def set_learning_rate(self, lr):

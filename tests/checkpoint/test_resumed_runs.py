@@ -150,21 +150,6 @@ def test_what_watches_another_optimizer_goes_on(prefix):
     assert resumed.result.distance == pytest.approx(module.result.distance, rel=1e-6)
 
 
-def test_what_a_found_rate_has_learned_goes_on(prefix):
-    """Also what an easy problem leaves as it is at the beginning."""
-    module = PROBLEM.fit(PROBLEM.module(1), 4, optimizer='newton_cg')
-    regime = module._optimizer.lr_scheduler.regime
-    regime.slowdown, regime.jumps = 4., regime.jumps + 1
-    module.save_checkpoint(prefix, 4, save_optimizer_states=True)
-    resumed = bound(load(prefix, 4), PROBLEM)
-    resumed.init_optimizer(optimizer='newton_cg')
-    found = resumed._optimizer.lr_scheduler.regime
-    for before, after in ((regime, found), (regime.pairs, found.pairs)):
-        for name, value in vars(before).items():
-            if isinstance(value, (bool, int, float, str)):
-                assert vars(after)[name] == value, name
-
-
 @pytest.mark.parametrize('loads, given, expected', [
     (True, {}, 13), (False, {}, 1), (True, {'begin_num_update': 100}, 101),
     (True, {'begin_num_update': 0}, 1),

@@ -21,6 +21,7 @@ class Detector(gluon.nn.HybridBlock):
 
 
 @pytest.mark.parametrize('hybridized', [None, {}])
+@pytest.mark.filterwarnings('ignore:tol cannot be checked')
 def test_the_look_for_inputs_changes_neither_statistics_nor_random_numbers(hybridized):
     def pass_of(**given):
         problem, losses = Blocks('softmax'), []

@@ -4,12 +4,11 @@ import re
 
 import numpy as np
 import pytest
-from newton_cg import SvrgLbfgs
 
 from cluster import run_workers
-from problems import Problem, assert_close
+from problems import Problem
 from svrg_optimization.proximal import L1
-from unions import assert_alike, assert_converged, assert_rule
+from unions import assert_alike, assert_optimum
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 SOFTMAX, SIZES = {'kind': 'softmax'}, [24, 24]
@@ -18,36 +17,30 @@ RULE = {'problem': SOFTMAX, 'optimizer': 'newton_cg', 'params': {'wd': 0.05}}
 
 @pytest.mark.parametrize('kind, divided_by', [
     ('dist_sync', 16), ('dist', 8), pytest.param('dist_device', 8, marks=pytest.mark.exhaustive)])
-def test_workers_update_and_share_the_rate(tmp_path, kind, divided_by):
+def test_workers_come_to_the_optimum_of_all_rows(tmp_path, kind, divided_by):
     """Module divides by the rows of all workers only where the kind has "sync" in its name.
 
-    No variable says who updates.
+    Else the loss is larger beside the decay. No variable says who updates.
     """
-    results = run_workers('fit', tmp_path, kind=kind, sizes=SIZES, num_epoch=2, jumps=1,
-                          **RULE)
-    twin = SvrgLbfgs(Problem('softmax', rows=48), wd=0.05, batch_size=16, scale=16 / divided_by,
-                     jumps=1)
-    assert_rule(results, twin, SIZES, 2, 1)
+    results = run_workers('fit', tmp_path, kind=kind, sizes=SIZES, num_epoch=50, tol=1e-6, **RULE)
+    assert_optimum(results, Problem('softmax', rows=48), 0.05 * divided_by / 16)
     for result in results:
         assert result['log'].count('The workers update the weights, not the servers') == 1
 
 
-def test_workers_jump_alike_with_an_operator(tmp_path):
-    results = run_workers('fit', tmp_path, sizes=SIZES, num_epoch=20, proximal=L1(0.05), tol=1e-6,
+def test_workers_move_alike_with_an_operator(tmp_path):
+    results = run_workers('fit', tmp_path, sizes=SIZES, num_epoch=50, proximal=L1(0.05), tol=1e-6,
                           **{**RULE, 'params': {'wd': 0}})
     assert_alike([result['weights'] for result in results])
-    assert all(result['epochs'] < 20 for result in results)  # converged before
+    assert all(result['has_converged'] for result in results)
     weight = results[0]['weights']['fc_weight']
     assert 0 < (weight == 0).sum() < weight.size
 
 
-@pytest.mark.parametrize('setter, ways_back', [(None, 1), (0, 0), (1, 0)])
-def test_workers_begin_anew_together_where_one_has_set_its_weights(tmp_path, setter, ways_back):
-    results = run_workers('set_on_one', tmp_path, problem=SOFTMAX, sizes=SIZES, batch_size=8,
-                          setter=setter)
-    for weights, count in results:
-        assert count == ways_back
-        assert_close(weights, results[0][0])
+@pytest.mark.parametrize('setter', [0, 1])
+def test_workers_begin_anew_together_where_one_has_set_its_weights(tmp_path, setter):
+    assert_alike(run_workers('set_on_one', tmp_path, problem=SOFTMAX, sizes=SIZES, batch_size=8,
+                             setter=setter))
 
 
 @pytest.mark.parametrize('environment, given, says', [
@@ -69,34 +62,21 @@ def test_a_plain_module_whose_weights_servers_update_is_refused(tmp_path, first,
         assert 'must not update the weights of a plain Module' in told
 
 
-def test_workers_stop_together_at_the_optimum(tmp_path):
-    """Without a rate, at the same snapshot, where the gradient over all rows is rounding."""
-    results = run_workers('fit', tmp_path, 3, sizes=[20, 20, 20], batch_size=5, update_freq=2,
-                          num_epoch=200, tol=1e-4, jumps=1, **RULE)
-    assert_converged(results, Problem('softmax', rows=60), 0.05, 1e-5)
-
-
 @pytest.mark.parametrize('scenario, given', [
-    ('fit', {'params': {'wd': 1e-3}, 'update_freq': 2}), ('fit_gluon', {'settings': {'wd': 1e-3}})])
+    ('fit', {'params': {'wd': 1e-3}}), ('fit_gluon', {'settings': {'wd': 1e-3}})])
 def test_workers_have_the_metric_of_all_rows(tmp_path, scenario, given):
     units = np.array([1e-3, 1, 30, 1e3])
     results = run_workers(scenario, tmp_path, 3, problem={**SOFTMAX, 'units': units},
-                          sizes=[20, 20, 20], batch_size=5, num_epoch=200, tol=1e-4,
+                          sizes=[20, 20, 20], batch_size=5, num_epoch=50, tol=1e-5,
                           optimizer='newton_cg', **given)
     problem = Problem('softmax', rows=60)
-    features = problem.features * units
-    (first,), weights = results[0]['blocks'], results[0]['weights']
-    assert_alike([result['weights'] for result in results])
+    (first,), features = results[0]['blocks'], problem.features
     for result in results:
         block, = result['blocks']
         mean, spread = block.moments
-        np.testing.assert_allclose(mean / units, problem.features.mean(axis=0), atol=1e-6)
+        np.testing.assert_allclose(mean / units, features.mean(axis=0), atol=1e-6)
         np.testing.assert_allclose(spread / np.outer(units, units),
-                                   np.cov(problem.features.T, bias=True), atol=1e-6)
+                                   np.cov(features.T, bias=True), atol=1e-6)
         np.testing.assert_array_equal(block.factor, first.factor)
-        scales = 1 / (np.square(features).mean(axis=0) + block.decays[0])
-        gradient = problem.network(weights, features, problem.targets)
-        largest = max(np.abs((gradient['fc_weight'] / 60 + 1e-3 * weights['fc_weight'])
-                             * np.sqrt(scales)).max(), np.abs(gradient['fc_bias']).max() / 60)
-        assert result['has_converged'] and largest <= 1.05e-4
-        np.testing.assert_allclose(result['norm'], largest, rtol=0.05, atol=1e-7)  # of float32
+    problem.features = features * units
+    assert_optimum(results, problem, 1e-3, 1e-5)

@@ -97,5 +97,5 @@ WEIGHT = mx.sym.Variable('fc_weight')
         'shift_weight', shape=(1, 3))), WEIGHT, num_hidden=1),
 ], ids=['Embedding', 'parameter', 'BatchNorm', 'Dropout', 'random', 'shared weight'])
 def test_what_has_a_parameter_before_it_is_no_input(scores):
-    with pytest.raises(ValueError, match="choose 'sgd' with a learning_rate"):
+    with pytest.raises(ValueError, match="Choose 'sgd' with a learning_rate"):
         blocks_of(scores)

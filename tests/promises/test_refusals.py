@@ -144,10 +144,9 @@ def noise(data):
     return mx.sym.random.uniform(shape=(10, 4), name='noise') * data
 
 
-OF_LBFGS = [
+OF_NEWTON_CG = [
     ({'learning_rate': 0.1}, 'learning_rate must not be given with newton_cg'),
     ({'clip_gradient': 1.}, 'clip_gradient must not be given with newton_cg'),
-    ({'momentum': 0.5}, 'momentum must not be given with newton_cg'),
     ({'lr_scheduler': len}, 'lr_scheduler must not be given with newton_cg')]
 
 
@@ -211,7 +210,7 @@ OF_TRAINER = [
     ({'proximal': L1(1), 'optimizer_params': {'momentum': 0.9}}, ValueError,
      'optimizer must be newton_cg, or sgd without .*momentum 0.9'),
     *(({'optimizer': 'newton_cg', 'optimizer_params': given}, ValueError, message)
-      for given, message in OF_LBFGS),
+      for given, message in OF_NEWTON_CG),
     ({'optimizer': 'newton_cg', 'update_on_kvstore': True}, ValueError,
      'kvstore must leave the updates to the workers')]
 
@@ -241,9 +240,9 @@ ROWS = {
         '^full_grad_batches must be a callable that returns an int of 1 or more .*, not 0'),
     'batches of a function, float': (fit_new(full_grad_batches=lambda _: 2.0), TypeError,
                                      'after 0 .* not 2.0'),
-    'batches with lbfgs': (fit_new('newton_cg', full_grad_batches=3), ValueError,
+    'batches with newton_cg': (fit_new('newton_cg', full_grad_batches=3), ValueError,
                            '^full_grad_batches must be None with newton_cg'),
-    'alpha of 0 with lbfgs': (fit_new('newton_cg', alpha=0), ValueError, '^alpha must not be 0'),
+    'alpha of 0 with newton_cg': (fit_new('newton_cg', alpha=0), ValueError, '^alpha must not be 0'),
     # Attributes
     'set batches': (attribute('full_grad_batches', 0), ValueError, '^full_grad_batches must'),
     'set tol': (attribute('tol', '1e-3'), TypeError, "not '1e-3'"),
@@ -340,8 +339,8 @@ ROWS = {
     'force_init params': (lambda module, _: module.init_optimizer(
         optimizer_params={'tol': 1}, force_init=True), TypeError,
         "unexpected keyword argument 'tol'"),
-    **{'lbfgs %s' % given: (optimizer(optimizer='newton_cg', optimizer_params=given), ValueError,
-                            message) for given, message in OF_LBFGS},
+    **{'newton_cg %s' % given: (optimizer(optimizer='newton_cg', optimizer_params=given), ValueError,
+                            message) for given, message in OF_NEWTON_CG},
     **{'decay %s %s' % given: (lambda *_, given=given: LinearDecay(*given), error, message)
        for given, error, message in (
            ((1.5, 10), ValueError, '^initial must be a number from 0 to 1, not 1.5$'),

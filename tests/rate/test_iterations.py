@@ -1,6 +1,12 @@
-"""'newton_cg' in both front ends: an epoch is an iteration, whose end callbacks see."""
+"""'newton_cg' in all front ends: an epoch is an iteration, whose end callbacks see."""
 
+import contextlib
 import logging
+import os
+import re
+import signal
+import warnings
+from pathlib import Path
 
 import mxnet as mx
 import numpy as np
@@ -9,68 +15,198 @@ from mxnet import gluon
 
 from blocks import Blocks, weights_of
 from problems import TWO_DEVICES, Problem
+from processes import run_python
+from sequences import Sequences
+from svrg_optimization import EarlyStopping, SVRGModule
 from svrg_optimization.proximal import L1
 
 SAYS = 'newton_cg moves the weights in update_full_grads: leave out forward, backward and update'
 
 
-def by_module(kind, epochs=50, data=None, **given):
-    problem, seen = Problem(kind, rows=37), []
-    module = problem.module(**given)
-    data = data or problem.iterator()
-    problem.fit(module, epochs, data, optimizer='newton_cg',
-                optimizer_params={'wd': 0. if given.get('proximal') else 0.01},
-                epoch_end_callback=lambda _, __, weights, ___: seen.append((
-                    {name: value.asnumpy() for name, value in weights.items()},
-                    module.objective)))
-    weights = {name: value.asnumpy() for name, value in module.get_params()[0].items()}
-    return module, seen, weights, data
+class ByModule:
+    """Trains a Module; `seen` has of each callback the weights, the Result and those of a file."""
+
+    make, sizes = Problem, {'rows': 37}
+
+    def __init__(self, kind='softmax', folder=None, **given):
+        self.problem, self.wd = self.make(kind, **self.sizes), 0. if given.get('proximal') else 0.01
+        self.seen, self.folder, self.data = [], folder, self.problem.iterator()
+        self.trains = self.made(**given)
+
+    def made(self, **given):
+        return self.problem.module(**given)
+
+    def fit(self, epochs=50, begin=0, optimizer='newton_cg', at_end=lambda epoch: None, **given):
+        def see(epoch, _, weights, aux):
+            at_end(epoch)
+            of_file = None
+            if self.folder:
+                self.trains.save_checkpoint(str(self.folder / 'model'), epoch + 1, True)
+                of_file = self.of_arrays(mx.nd.load(str(
+                    self.folder / ('model-%04d.params' % (epoch + 1)))))
+            self.seen.append((self.of_arrays(weights), self.trains.result, of_file))
+
+        self.trains.fit(self.data, eval_metric=[], begin_epoch=begin, num_epoch=epochs,
+                        arg_params=None if self.trains.binded else self.problem.arg_params(),
+                        optimizer=optimizer, optimizer_params={'wd': self.wd},
+                        epoch_end_callback=see, **given)
+        return self
+
+    @staticmethod
+    def of_arrays(arrays):
+        return {name.replace('arg:', ''): value.asnumpy() for name, value in arrays.items()}
+
+    def weights(self):
+        return self.of_arrays(self.trains.get_params()[0])
+
+    def load(self, epoch):
+        self.trains = SVRGModule.load(str(self.folder / 'model'), epoch, True,
+                                      label_names=('label',))
+        return self
 
 
-def by_gluon(kind, epochs=50, data=None, **given):
-    problem, seen = Blocks(kind, rows=37), []
-    net = problem.net()
-    trainer = problem.trainer(net, optimizer='newton_cg',
-                              settings={'wd': 0. if given.get('proximal') else 0.01},
-                              **given)
-    data = data or problem.loader()
-    for batches in trainer.epochs(data, epochs):
-        assert not list(batches)
-        seen.append((weights_of(net), trainer.objective))
-    return trainer, seen, weights_of(net), data
+class ByBuckets(ByModule):
+    """Trains a BucketingModule."""
+
+    make = staticmethod(lambda kind, rows: Sequences())
 
 
-both = pytest.mark.parametrize('front_end', [by_module, by_gluon])
+class ByGluon(ByModule):
+    """Trains a network."""
+
+    make = Blocks
+
+    def made(self, **given):
+        self.data, self.net = self.problem.loader(), self.problem.net()
+        return self.problem.trainer(self.net, optimizer=given.pop('optimizer', 'newton_cg'),
+                                    settings={'wd': self.wd}, **given)
+
+    def fit(self, epochs=50, begin=0, at_end=lambda epoch: None):
+        for epoch, batches in enumerate(self.trains.epochs(
+                self.data, epochs, begin_epoch=begin), begin):
+            assert not list(batches)
+            at_end(epoch)
+            of_file = None
+            if self.folder:
+                name = str(self.folder / ('%d.' % (epoch + 1)))
+                self.net.save_parameters(name + 'params')
+                self.trains.save_states(name + 'states')
+                of_file = {'fc_' + key[2:]: value for key, value in self.of_arrays(
+                    mx.nd.load(name + 'params')).items()}
+            self.seen.append((self.weights(), self.trains.result, of_file))
+        return self
+
+    def weights(self):
+        return weights_of(self.net)
+
+    def load(self, epoch):
+        name = str(self.folder / ('%d.' % epoch))
+        self.net.load_parameters(name + 'params')
+        self.trains.load_states(name + 'states')
+        return self
+
+
+both = pytest.mark.parametrize('front_end', [ByModule, ByGluon])
+all_three = pytest.mark.parametrize('front_end', [ByModule, ByBuckets, ByGluon])
+
+
+@all_three
+@pytest.mark.parametrize('kind, given', [
+    ('linear', {}), ('softmax', {}), ('linear', {'proximal': L1(0.01)})])
+def test_callbacks_and_files_have_the_weights_and_the_result_of_each_iteration(
+        front_end, kind, given, tmp_path, caplog):
+    """The last ones are the final weights; none is above the one before, or the start."""
+    caplog.set_level(logging.INFO)
+    start = front_end(kind).fit(0)
+    if front_end is ByModule and not given:
+        problem, wd = start.problem, 0.01
+        start.trains.init_optimizer(optimizer_params={'wd': wd}, force_init=True)
+        start.trains.update_full_grads(problem.iterator())
+    training = front_end(kind, tmp_path, tol=1e-5, **given).fit()
+    trains, seen = training.trains, training.seen
+    assert trains.has_converged and 1 < len(seen) < 50
+    for name, value in training.weights().items():
+        for weights in seen[-1][0], seen[-1][2]:
+            np.testing.assert_array_equal(weights[name], value)
+    for weights, _, of_file in seen:
+        assert all((of_file[name] == value).all() for name, value in weights.items())
+    results = [result for _, result, _ in seen]
+    assert [result.epochs for result in results] == list(range(1, len(seen) + 1))
+    assert trains.result.epochs == len(seen) and trains.objective == results[-1].objective
+    assert (np.diff([result.passes for result in results]) > 0).all()
+    objectives = [result.objective for result in results]
+    if front_end is ByModule and not given:
+        objectives.insert(0, start.trains.objective)
+    assert all(after <= before * (1 + 1e-6) for before, after in zip(objectives, objectives[1:]))
+    logged = [record.getMessage() for record in caplog.records
+              if re.match(r'Epoch.*(Objective|Distance|Full)', record.getMessage())]
+    number = r'[-+.0-9e]+'
+    for epoch, (line, result) in enumerate(zip(logged, results)):
+        assert re.fullmatch(r'Epoch\[%d\] Objective=%s( Distance=%s)? Passes=%d' % (
+            epoch, number, number, result.passes), line)
+        assert '=%g ' % result.objective in line
+    assert len(logged) == len(seen)
 
 
 @both
-@pytest.mark.parametrize('kind', ['linear', 'softmax'])
-@pytest.mark.parametrize('given', [{}, {'proximal': L1(0.01)}])
-def test_the_last_callback_sees_the_final_weights_and_none_a_rise(front_end, kind, given):
-    trains, seen, weights, _ = front_end(kind, tol=1e-5, **given)
-    assert trains.has_converged and 1 < trains.result.epochs == len(seen) < 50
-    for name, value in weights.items():
-        np.testing.assert_array_equal(seen[-1][0][name], value)
-    objectives = [objective for _, objective in seen]
-    assert all(after <= before * (1 + 1e-6) for before, after in zip(objectives, objectives[1:]))
+def test_at_the_optimum_callbacks_are_called_once(front_end, tmp_path):
+    """In a second training, with the files of the first, and in one that begins there."""
+    first = front_end('linear', tmp_path, tol=1e-6).fit()
+    expected, again = first.weights(), front_end('linear', tmp_path, tol=0.01).load(len(first.seen))
+    begins_there = front_end('linear', tol=0.01)
+    begins_there.problem.weights = {name: value.astype('f8') for name, value in expected.items()}
+    begins_there.trains = begins_there.made(tol=0.01)
+    first.trains.tol, first.seen = 0.01, []
+    for training, begin in (first, 0), (again, len(again.seen)), (begins_there, 0):
+        training.fit(begin=begin)
+        (weights, result, _), = training.seen
+        assert training.trains.has_converged and result.epochs == 1
+        for name, value in expected.items():
+            np.testing.assert_array_equal(weights[name], value)
 
 
-def test_where_nothing_is_left_to_do_callbacks_are_called_once():
-    trains, seen, weights, data = by_module('linear', tol=1e-6)
-    again, trains.tol = [], 0.01
-    trains.fit(data, eval_metric=[], num_epoch=9, optimizer='newton_cg',
-               epoch_end_callback=lambda *_: again.append(trains.result.reason))
-    assert again == ['converged']
-    for name, value in weights.items():
-        np.testing.assert_array_equal(trains.get_params()[0][name].asnumpy(), value)
+def killed(front_end, folder):
+    """Train in a process of its own, which is killed at the end of its fourth epoch."""
+    def kill(epoch):
+        if epoch == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    globals()[front_end]('softmax', Path(folder)).fit(8, at_end=kill)
+
+
+@both
+def test_a_training_that_is_killed_goes_on_to_the_same_bits(front_end, tmp_path):
+    status = run_python('-c', 'import sys; from test_iterations import killed; '
+                        'killed(*sys.argv[1:])', front_end.__name__, tmp_path,
+                        paths=[os.path.dirname(__file__)])
+    assert status.returncode == -signal.SIGKILL, status.stderr
+    unbroken, resumed = front_end().fit(8), front_end(folder=tmp_path).load(3).fit(8, 3)
+    for name, value in unbroken.weights().items():
+        np.testing.assert_array_equal(resumed.weights()[name], value)
+    assert resumed.trains.objective == unbroken.trains.objective
+    assert len(resumed.seen) == len(unbroken.seen) - 3 > 1
+
+
+@both
+def test_early_stopping_ends_between_two_iterations(front_end):
+    training, values = front_end(), iter([3., 2., 2.5, 0.])
+    with EarlyStopping(training.trains, 'min', 1) as stopping:
+        training.fit(at_end=lambda _: len(training.seen) and stopping.check(next(values)))
+    result = training.trains.result
+    assert (result.reason, result.epochs, stopping.best_epoch) == ('stopped early', 4, 1)
+    for name, value in training.weights().items():  # of the epoch at which the best was checked
+        assert (value != training.seen[1][0][name]).any()
+        np.testing.assert_array_equal(value, training.seen[2][0][name])
 
 
 @both
 def test_a_call_by_hand_makes_an_iteration(front_end):
-    trains, seen, _, data = front_end('softmax', 2)
-    objective, number = trains.objective, trains._svrg.snapshot.num_taken
-    trains.update_full_grads(data)
-    assert trains.objective < objective and trains._svrg.snapshot.num_taken > number
+    training = front_end().fit(2)
+    trains, objective = training.trains, training.trains.objective
+    for data in training.data, type(training)().data:  # as many people make it in each epoch
+        trains.update_full_grads(data)
+        assert trains.objective < objective
+        objective = trains.objective
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
@@ -89,52 +225,106 @@ def test_steps_are_refused(context):
             step(10)
 
 
-@pytest.mark.parametrize('extra', [
-    [], [gluon.nn.Dropout(0.5)], [gluon.nn.BatchNorm(in_channels=4)]])
-def test_other_models_are_refused(extra):
-    kind = 'softmax' if extra else 'perceptron'
-    problem = Blocks(kind, rows=40)
-    trainer = problem.trainer(problem.net(extra=extra), optimizer='newton_cg', settings={})
-    with pytest.raises(ValueError, match="choose 'sgd' with a learning_rate"):
-        trainer.update_full_grads(problem.loader())
-    if not extra:
-        problem = Problem(kind)
-        with pytest.raises(ValueError, match="choose 'sgd' with a learning_rate"):
-            problem.fit(problem.module(), 1, optimizer='newton_cg')
+class WithLayer(Blocks):
+    """A perceptron, or a linear model behind a layer."""
+
+    def __init__(self, layer, rows):
+        super().__init__('softmax' if layer else 'perceptron', rows=rows)
+        self.layer = layer
+        if layer:
+            data = getattr(mx.sym, layer)(mx.sym.Variable('data'), name='layer')
+            self.symbol = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(
+                data, num_hidden=3, name='fc'), mx.sym.Variable('label'))
+
+    def net(self, *given):
+        layers = {'Dropout': [gluon.nn.Dropout(0.5)], 'BatchNorm': [gluon.nn.BatchNorm(
+            in_channels=4)]}
+        return super().net(*given, extra=layers.get(self.layer, ()))
+
+    def arg_params(self):
+        return {**super().arg_params(), **({} if self.layer != 'BatchNorm' else {
+            'layer_gamma': mx.nd.ones(4), 'layer_beta': mx.nd.zeros(4)})}
 
 
-def test_weights_that_a_user_sets_are_those_of_the_next_iteration():
-    trains, _, weights, data = by_module('softmax', 5)
-    best = trains.objective
-    trains.set_params({name: mx.nd.array(value + 1 + np.arange(value.size).reshape(value.shape))
-                       for name, value in weights.items()}, {})
-    trains.update_full_grads(data)
+@both
+@pytest.mark.parametrize('layer', [None, 'Dropout', 'BatchNorm'])
+def test_other_models_are_refused_before_a_weight_has_changed(front_end, layer, monkeypatch):
+    monkeypatch.setattr(front_end, 'make', lambda _, kind, rows: WithLayer(kind, rows))
+    training = front_end(layer)
+    with pytest.raises(ValueError, match="newton_cg is for linear models, without random layers, "
+                       ".* Choose 'sgd' with a learning_rate"):
+        training.fit()
+    assert not training.seen
+    for name, value in training.problem.weights.items():
+        np.testing.assert_array_equal(training.weights()[name], value.astype('f4'))
+
+
+@both
+@pytest.mark.parametrize('layer', [None, 'Dropout', 'BatchNorm'])
+def test_a_tol_that_cannot_be_checked_is_told_once_at_the_beginning(front_end, layer, monkeypatch):
+    monkeypatch.setattr(front_end, 'make', lambda _, kind, rows: WithLayer(kind, rows))
+    told = []
+    for is_error in True, False:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter('always')
+            warnings.filterwarnings('error' if is_error else 'always', 'tol cannot be checked')
+            training = front_end(layer, tol=1e-9, **(
+                {'optimizer': 'sgd'} if front_end is ByGluon else {}))
+            with pytest.raises(UserWarning) if is_error else contextlib.nullcontext():
+                if front_end is ByModule:
+                    training.fit(3, optimizer='sgd')
+                else:
+                    for batches in training.trains.epochs(training.data, 3):
+                        for batch in batches:
+                            training.trains.backward(*batch)
+                            training.trains.step(len(batch[0]))
+        if is_error:
+            for name, value in training.problem.weights.items():
+                np.testing.assert_array_equal(training.weights()[name], value.astype('f4'))
+        told = [str(each.message) for each in caught if 'tol' in str(each.message)]
+    assert len(told) == 1 and 'tol cannot be checked, so that all epochs are trained' in told[0]
+    assert training.trains.result.epochs == 3
+
+
+def test_momentum_has_no_effect_which_is_told_once():
+    plain, found = ByModule().fit(3), ByModule()
+    with pytest.warns(UserWarning, match='momentum=0.9 has no effect with newton_cg') as caught:
+        found.problem.fit(found.trains, 3, optimizer='newton_cg',
+                          optimizer_params={'momentum': 0.9, 'wd': 0.01})
+    assert len(caught) == 1
+    for name, value in plain.weights().items():
+        np.testing.assert_array_equal(found.weights()[name], value)
+
+
+@both
+def test_weights_that_a_user_sets_are_those_of_the_next_iteration(front_end):
+    training = front_end().fit(5)
+    trains, best = training.trains, training.trains.objective
+    others = {name: mx.nd.array(value + 1 + np.arange(value.size).reshape(value.shape))
+              for name, value in training.weights().items()}
+    if front_end is ByModule:
+        trains.set_params(others, {})
+    else:
+        for name, param in training.net.collect_params().items():
+            param.set_data(others[name])
+    trains.update_full_grads(training.data)
     assert trains.objective > best
 
 
 def test_an_interrupt_leaves_the_weights_that_were_seen(monkeypatch):
-    trains, seen, _, data = by_module('softmax', 2)
-    count = [0]
+    training, count = ByModule().fit(2), []
+    trains, objective = training.trains, training.trains.objective
 
     def interrupt(*args, **kwargs):
-        count[0] += 1
+        count.append(1)
         raise KeyboardInterrupt
 
     monkeypatch.setattr('svrg_optimization.rate.learning.change', interrupt)
     with pytest.raises(KeyboardInterrupt):
-        trains.update_full_grads(data)
-    assert count[0] == 1
-    for name, value in seen[-1][0].items():
-        np.testing.assert_array_equal(trains.get_params()[0][name].asnumpy(), value)
+        trains.update_full_grads(training.data)
+    assert len(count) == 1
+    for name, value in training.seen[-1][0].items():
+        np.testing.assert_array_equal(training.weights()[name], value)
     monkeypatch.undo()
-    objective = trains.objective
-    trains.update_full_grads(data)
+    trains.update_full_grads(training.data)
     assert trains.objective <= objective
-
-
-def test_the_log_of_an_epoch_is_of_its_end(caplog):
-    caplog.set_level(logging.INFO)
-    trains, *_ = by_module('softmax', 3)
-    logged = [float(record.getMessage().split('=')[1]) for record in caplog.records
-              if 'Full objective' in record.getMessage()]
-    assert len(logged) == 3 and logged[-1] == pytest.approx(trains.objective, rel=1e-4)

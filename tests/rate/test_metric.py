@@ -17,7 +17,7 @@ from dense_metric import (
     of_all_outputs,
 )
 from svrg_optimization.core.front_end import Layer, Workers
-from svrg_optimization.rate.metric import Block, Metric, blocks_of
+from svrg_optimization.rate.metric import Block, blocks_of
 from svrg_optimization.rate.moments import COLUMNS, InputMoments, Moments
 
 RNG = np.random.RandomState(0)
@@ -91,10 +91,40 @@ def test_the_spread_is_that_of_the_outputs(decays, is_invariant):
     outputs = ROWS @ weight.T + bias
     rest = decays[0] * np.square(weight).sum()
     centred = outputs - outputs.mean(axis=0) if len(block.names) == 2 else outputs
-    for about_zero, each in (False, centred), (True, outputs):
-        expected = (np.square(each).sum() / 50 + rest) / 2 + np.square(arrays['other']).sum() / 4
-        np.testing.assert_allclose(metric.spread(vector, about_zero), np.sqrt(expected),
-                                   rtol=1e-9)
+    expected = (np.square(centred).sum() / 50 + rest) / 2 + np.square(arrays['other']).sum() / 4
+    np.testing.assert_allclose(metric.spread(vector), np.sqrt(expected), rtol=1e-9)
+
+
+@pytest.mark.parametrize('is_invariant', [False, True])
+@pytest.mark.parametrize('decays', [(0.3,), (0.3, 0.)])
+def test_a_distance_is_that_of_the_output_that_is_farthest(decays, is_invariant):
+    """Beside its spread; a softmax has one spread for all, and other parameters count for each."""
+    metric = metric_of(block_of(ROWS, decays, is_invariant=is_invariant))
+    weights, move = RNG.normal(size=(2, metric.size))
+    matrix = of_all_outputs(metric, dense(ROWS, decays))
+    places = metric.arrays(np.arange(metric.size))
+    if is_invariant:
+        for part in [metric.arrays(move)[name] for name in metric.blocks[0].names]:
+            part -= part.mean(axis=0)  # a view
+    lengths, spreads = [], []
+    for number in range(OUTPUTS):
+        chosen = [*places['weight'][number], *places['bias'][number:number + len(decays) - 1]]
+        only = np.zeros(metric.size)
+        only[chosen] = move[chosen]
+        lengths.append(only @ matrix @ only)
+        weight = metric.arrays(weights)['weight']
+        weight = weight[number] - is_invariant * weight.mean(axis=0)
+        spreads.append(weight @ (ROWS.T @ ROWS / 50 if len(decays) == 1 else np.cov(
+            ROWS.T, bias=True)) @ weight + 0.3 * weight @ weight)
+    if is_invariant:
+        lengths, spreads = [sum(lengths)], [sum(spreads)]
+    rest = metric.arrays(move)
+    others = np.square(rest['other']).sum() / 4 + (
+        np.square(rest['bias']).sum() / 9 if len(decays) == 1 else 0.)
+    np.testing.assert_allclose(metric.relative(metric.whiten(move), weights), np.sqrt(max(
+        (length + others) / spread for length, spread in zip(lengths, spreads))), rtol=1e-9)
+    assert metric.relative(metric.whiten(move), 0 * weights) == np.inf
+    assert metric.relative(0 * move, 0 * weights) == 0
 
 
 @pytest.mark.parametrize('axis', [0, 1])
@@ -153,11 +183,22 @@ def test_a_constant_column_leaves_the_others_as_they_are(decay):
     np.testing.assert_array_equal(zeros.factor, np.eye(5))
 
 
-def test_parameters_are_left_out_by_name():
-    metric = Metric({'weight': (2, 2), 'bias': (2,)}, {'weight': 1., 'bias': 1.})
-    vector = np.arange(1., 7.)
-    np.testing.assert_array_equal(metric.without(vector, ['weight']), [0, 0, 0, 0, 5, 6])
-    np.testing.assert_array_equal(vector, np.arange(1., 7.))
+@pytest.mark.parametrize('is_softmax', [False, True])
+def test_where_an_operator_holds_a_weight_at_0_a_move_says_nothing(is_softmax):
+    """A column that is held for some outputs only tells of what the others have in common."""
+    metric = metric_of(block_of(ROWS, (0., 0.)))
+    metric.blocks[0].sums_up = is_softmax
+    weights, move = RNG.normal(size=(2, metric.size))
+    metric.arrays(weights)['weight'][0, 1:3] = 0.  # a view
+    found = metric.arrays(metric.push(metric.resolved(
+        metric.whiten(move), weights, {'weight': object()})))
+    expected = {name: each.copy() for name, each in metric.arrays(move).items()}
+    expected['weight'][0, 1:3] = 0.
+    if is_softmax:
+        expected['weight'][:, [0, 3]] -= expected['weight'][:, [0, 3]].mean(axis=0)
+        expected['bias'] -= expected['bias'].mean()
+    for name, each in expected.items():
+        np.testing.assert_allclose(found[name], each, rtol=1e-9, atol=1e-9)
 
 
 def resolved(metric, weight, bias):
@@ -165,20 +206,19 @@ def resolved(metric, weight, bias):
     vector = metric.vector({'weight': weight if metric.blocks[0].axis else weight.T, 'bias': bias,
                             'other': np.ones((2, 2))})
     whitened = metric.whiten(vector)
-    found = metric.arrays(metric.push(metric.resolved(whitened)))
+    found = metric.arrays(metric.push(metric.resolved(whitened, vector, {})))
     np.testing.assert_allclose(found['other'], 1.)
     np.testing.assert_array_equal(metric.whiten(vector), whitened)  # it is not changed
     return found['weight'] if metric.blocks[0].axis else found['weight'].T, found['bias']
 
 
 @pytest.mark.parametrize('axis', [0, 1])
-@pytest.mark.parametrize('dtype, gap, is_resolved', [
-    ('float32', 1e-6, False), ('float32', 1e-3, True), ('float64', 1e-6, True)])
-def test_directions_that_steps_do_not_resolve_are_told(dtype, gap, is_resolved, axis):
-    """Two columns that differ by very little."""
+@pytest.mark.parametrize('gap, is_resolved', [(1e-8, False), (1e-6, True), (1e-3, True)])
+def test_directions_in_which_inputs_do_not_vary_are_told(gap, is_resolved, axis):
+    """Two columns that differ by less than the rounding of their moments."""
     rows = np.random.RandomState(1).normal(size=(400, 2))
     rows[:, 1] = rows[:, 0] + gap * rows[:, 1]
-    block = block_of(rows, (0., 0.), axis, dtype)
+    block = block_of(rows, (0., 0.), axis, 'float32')
     np.testing.assert_array_equal(np.sort(block.resolved), [is_resolved, True])
     centred = rows - rows.mean(axis=0)
     scale = centred.std(axis=0)
@@ -197,13 +237,13 @@ def test_directions_that_steps_do_not_resolve_are_told(dtype, gap, is_resolved, 
 
 
 @pytest.mark.parametrize('is_full', [True, False])
-@pytest.mark.parametrize('dtype, is_resolved', [('float32', False), ('float64', True)])
-def test_a_column_that_varies_by_less_than_its_rounding_is_not_resolved(dtype, is_resolved,
+@pytest.mark.parametrize('about, is_resolved', [(1e17, False), (1e14, True)])
+def test_a_column_that_varies_by_less_than_its_rounding_is_not_resolved(about, is_resolved,
                                                                         is_full):
-    """In float32 a column about 1e8 that varies by 1 is constant."""
     variances = ROWS.var(axis=0)
     block = Block(['weight', 'bias'], 1, Moments(
-        np.array([1e8, 0, 0, 0]), np.diag(variances) if is_full else variances), [0., 0.], dtype)
+        np.array([about, 0, 0, 0]), np.diag(variances) if is_full else variances), [0., 0.],
+        'float32')
     assert block.resolved.sum() == 3 + is_resolved
     weight = RNG.normal(size=(OUTPUTS, 4))
     found, _ = resolved(metric_of(block), weight, np.zeros(OUTPUTS))
@@ -347,32 +387,6 @@ def test_a_bias_is_joined_where_it_can_take_up_the_means(shapes, multipliers, mo
     assert [block.names for block in blocks] == ([names] if names else [])
     for block in blocks:
         assert block.decays == [1.5, 0.75][:len(names)]
-
-
-# Weight decays that follow gamma
-
-def test_the_decay_follows_gamma_from_a_factor_of_two_on():
-    metric = metric_of(block_of(ROWS, (0.3, 0.1)))
-    decays = {'weight': 3., 'bias': 1.}
-    assert metric.with_decays(decays, 0.19) is metric
-    assert metric.with_decays(decays, 0.051) is metric
-    for gamma in 0.21, 0.049:
-        np.testing.assert_allclose(
-            inverse_of(metric.with_decays(decays, gamma).blocks[0]),
-            np.linalg.inv(dense(ROWS, (3 * gamma, gamma))), rtol=1e-9)
-
-
-def test_covariances_are_factored_once_for_all_decays_of_a_weight(monkeypatch):
-    eigh, calls = np.linalg.eigh, []
-    monkeypatch.setattr(np.linalg, 'eigh', lambda matrix: calls.append(1) or eigh(matrix))
-    metric = metric_of(block_of(ROWS, (0.3, 0.)))
-    for gamma in 1e-3, 1., 50.:
-        metric = metric.with_decays({'weight': 3., 'bias': 0.}, gamma)
-        assert len(calls) == 1
-        block, anew = metric.blocks[0], block_of(ROWS, (3 * gamma, 0.))  # as after a resume
-        calls.pop()
-        for name in 'factor', 'root', 'resolved':
-            np.testing.assert_array_equal(getattr(block, name), getattr(anew, name))
 
 
 @pytest.mark.parametrize('wd', [1e-3, 1e-7])

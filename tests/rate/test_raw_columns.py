@@ -115,17 +115,15 @@ def test_padding_and_fixed_weights_are_left_out():
         features = STANDARD[rows].astype('float32')
         features[BATCH - padding:] = np.nan
         batches.append(mx.io.DataBatch([nd.array(features)], [nd.array(LABELS[rows])], padding))
-    hidden = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=2, name='hidden')
-    symbol = mx.sym.LogisticRegressionOutput(mx.sym.FullyConnected(
-        mx.sym.tanh(hidden), num_hidden=1), mx.sym.Variable('label'))
-    for fixed in [], ['hidden_weight'], ['hidden_bias']:
-        module = SVRGModule(symbol, label_names=('label',), update_freq=2, fixed_param_names=fixed)
+    symbol = problem_of('units').symbol()
+    for fixed in [], ['fc_weight'], ['fc_bias']:
+        module = SVRGModule(symbol, label_names=('label',), fixed_param_names=fixed)
         module.bind([('data', (BATCH, 5))], [('label', (BATCH,))])
         module.init_params(mx.init.Normal(0.1))
         module.init_optimizer(optimizer='newton_cg')
         module.update_full_grads(Data(*batches))
-        blocks = module._svrg.training.learned().regime.metric.blocks
-        if fixed == ['hidden_weight']:
+        blocks = module._svrg.training.learned.metric.blocks
+        if fixed == ['fc_weight']:
             assert not blocks
             continue
         inputs = np.column_stack([STANDARD[:33], np.ones(33)])[:, :5 if fixed else 6]
@@ -139,7 +137,7 @@ def test_many_columns_have_the_diagonal(monkeypatch):
     targets = (rows / np.abs(rows).mean(axis=0)) @ RNG.normal(size=300)
     module = by_module(Problem('squares', rows, targets, batch=20), 60, None,
                        initializer=mx.init.Zero()).by
-    block, = module._svrg.training.learned().regime.metric.blocks
+    block, = module._svrg.training.learned.metric.blocks
     np.testing.assert_allclose(block.factor, 1 / np.float32(rows).std(axis=0), rtol=1e-5)
     assert module.objective < 1e-5 * (targets ** 2).mean() / 2
 
@@ -148,7 +146,7 @@ def test_a_second_fit_measures_other_data():
     module = by_module(problem_of('units'), 4, None, start=start()).by
     for _ in range(2):
         module.fit(problem_of('far').iterator(), eval_metric=[], num_epoch=60)
-    moments = module._svrg.training.learned().regime.metric.blocks[0].moments
+    moments = module._svrg.training.learned.metric.blocks[0].moments
     np.testing.assert_allclose(moments.mean, EXACT['far'].mean(axis=0), rtol=1e-6)
     weights = {name: value.asnumpy() for name, value in module.get_params()[0].items()}
     assert_optimal(EXACT['far'] @ weights['fc_weight'].T.astype('f8') + weights['fc_bias'],

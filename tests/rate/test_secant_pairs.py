@@ -15,8 +15,8 @@ MOVES = RNG.normal(size=(14, SIZE))
 PAIRS = [(move, HESSIAN @ move + 0.1 * move ** 3) for move in MOVES]
 
 
-def pairs_of(number, gamma=0.3):
-    pairs = SecantPairs(SIZE)
+def pairs_of(number, gamma=0.3, room=12):
+    pairs = SecantPairs(SIZE, gamma, room)
     for pair in PAIRS[:number]:
         pairs.add(*pair)
     pairs.gamma = gamma
@@ -61,35 +61,38 @@ def test_random_vectors_have_the_matrix_as_covariance(number):
     np.testing.assert_allclose(factor.T @ factor, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_pairs_written_in_other_variables_are_pairs_of_these():
-    """Where the moves are T s the changes of the gradient are T^-T y."""
-    turned = RNG.normal(size=(SIZE, SIZE)) + 4 * np.eye(SIZE)
-    pairs, back = pairs_of(4), np.linalg.inv(turned).T
-    pairs.flat = MOVES[5]
-    pairs.transform(lambda move: turned @ move, lambda change: back @ change)
-    np.testing.assert_array_equal(pairs.flat, turned @ MOVES[5])
-    expected = [(turned @ s, back @ y) for s, y in PAIRS[:4]]
-    np.testing.assert_allclose(pairs.gamma, min(s @ y / (y @ y) for s, y in expected), rtol=1e-9)
-    vector = RNG.normal(size=SIZE)
-    np.testing.assert_allclose(pairs.inverse()(vector), hessian_of_bfgs(
-        expected, pairs.gamma) @ vector, rtol=1e-8, atol=1e-8)
+def test_gamma_is_the_inverse_of_the_largest_curvature_of_the_latest_pairs():
+    """The second of Barzilai and Borwein, as long as a move with a smaller one is among these."""
+    hessian, pairs = np.diag([1., 2., 5.]), SecantPairs(3, 0.3, 12)
+    assert pairs.gamma == 0.3
 
+    def add(*moves):
+        for s in map(np.array, moves):
+            pairs.add(s, hessian @ s)
+        return pairs.gamma
 
-def test_without_pairs_a_transformation_leaves_gamma():
-    pairs = pairs_of(0)
-    pairs.transform(None, None)
-    assert (len(pairs), pairs.gamma) == (0, 0.3)
+    def of(s):
+        y = hessian @ s
+        return pytest.approx(s @ y / (y @ y))
+
+    assert add([1., 0, 0], [0, 0.1, 1], [1e30, 0, 0]) == of([0, 0.1, 1])
+    assert add(*([1, number, 0] for number in range(8))) == of([0, 0.1, 1]) and len(pairs) == 11
+    assert add([1e-30, 0, 0]) == of([1, 7, 0]) and len(pairs) == 12
 
 
 def test_a_large_model_keeps_fewer_pairs(monkeypatch):
-    monkeypatch.setattr(secant_pairs, 'BYTES', 1000)
-    assert [room_for(size) for size in (6, 12, 62, 63, 0)] == [10, 5, 1, 0, 0]
     monkeypatch.setattr(secant_pairs, 'BYTES', 100000)
-    assert [room_for(size) for size in (6, 12, 62, 90, 200)] == [10, 12, 60, 60, 31]
+    assert [room_for(size, 60) for size in (6, 12, 62, 90, 200)] == [10, 12, 60, 60, 31]
     monkeypatch.setattr(secant_pairs, 'BYTES', 1000)
-    few, none = pairs_of(14), SecantPairs(63)
-    vector = RNG.normal(size=SIZE)
-    np.testing.assert_allclose(few.inverse()(vector), hessian_of_bfgs(
-        PAIRS[-5:], 0.3) @ vector, rtol=1e-9)
-    none.add(np.ones(63), np.ones(63))
-    assert not len(none)
+    assert [room_for(size, 60) for size in (6, 12, 62, 63, 0)] == [10, 5, 1, 0, 0]
+    assert room_for(6, 3) == 3
+
+
+def test_without_room_a_pair_teaches_gamma_alone():
+    pairs = SecantPairs(SIZE, 0.3, 0)
+    pairs.add(*PAIRS[0])
+    move, change = PAIRS[0]
+    assert not len(pairs) and pairs.gamma == pytest.approx(move @ change / (change @ change))
+    few, vector = pairs_of(14, room=5), RNG.normal(size=SIZE)
+    np.testing.assert_allclose(few.inverse()(vector), hessian_of_bfgs(PAIRS[-5:], 0.3) @ vector,
+                               rtol=1e-9)

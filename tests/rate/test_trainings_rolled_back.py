@@ -55,7 +55,8 @@ def check(front_end, name, epochs):
         found = front_end(problem, epochs, 1e-4, start=start)
     after = objective(found.weight, found.bias)
     assert after <= before * (1 + 1e-7)
-    assert found.by.objective == pytest.approx(after, rel=1e-5)
+    rounding = np.finfo('f4').eps * np.abs(rows @ found.weight.T).max()  # of MXNet's outputs
+    assert found.by.objective == pytest.approx(after, rel=1e-5, abs=rounding)
     assert found.by.has_converged or any('training did not converge' in str(each.message)
                                          for each in caught)
 

@@ -36,8 +36,8 @@ def fit_gluon(kvstore, sizes, problem=(), batch_size=8, num_epoch=4, update_freq
                 trainer.backward(*batch)
                 trainer.step(step_size or batch_size * len(sizes))
                 steps.append(step_size)
-    metric = getattr(trainer._optimizer.lr_scheduler, 'metric', None)
-    return {'weights': weights_of(net), 'rate': trainer.learning_rate,
+    metric = trainer._svrg.training.learned.metric
+    return {'weights': weights_of(net), 'epochs': trainer.result.epochs,
             'warnings': [str(one.message) for one in caught],
             'norm': trainer.gradient_norm, 'has_converged': trainer.has_converged,
             'blocks': metric and metric.blocks}

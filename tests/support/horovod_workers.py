@@ -44,8 +44,6 @@ def refusals(kvstore):
     install('row_sparse', kvstore, problem=SparseProblem())
     install('wrapped', None, wrapped)
     install('compression', kvstore, compression_params={'type': '2bit', 'threshold': 0.5})
-    install('adam by the rule', kvstore, mx.optimizer.Adam(
-        lr_scheduler=mx.optimizer.create('newton_cg').lr_scheduler))
     told['wrapped in Gluon'] = error_of(lambda: Blocks(rows=16).trainer(
         Blocks(rows=16).net(), optimizer=wrapped, settings=None))
     plain = mx.mod.Module(problem.symbol, label_names=('label',))

@@ -1,4 +1,4 @@
-"""An Objective in NumPy: half the mean of squared errors, times the weights of rows."""
+"""Objectives in NumPy: half the mean of squared errors, times the weights of rows; and others."""
 
 import contextlib
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from svrg_optimization.rate.moments import Moments
 class Quadratic:
     """A linear model w of rows and targets, with a weight decay, in batches of some rows."""
 
-    noise_sources, leaves_out_rows, moves, units = (), False, True, 1.
+    noise_sources, leaves_out_rows, moves, units, train_data = (), False, True, 1., 'these'
 
     def __init__(self, rows, targets, decay=0., batch=10, of_rows=1., tol=1e-6):
         self.rows, self.targets, self.decay, self.batch = rows, targets, decay, batch
@@ -31,12 +31,27 @@ class Quadratic:
         raise AssertionError(message)
 
     def slope(self, at, rows=slice(None)):
-        error = self.of_rows[rows] * (self.rows[rows] @ at - self.targets[rows])
+        error = self.of_rows[rows] * self.slopes(self.rows[rows] @ at - self.targets[rows])
         return self.rows[rows].T @ error / len(error)
 
     def value(self, at):
-        squares = self.of_rows * np.square(self.rows @ at - self.targets)
-        return squares.mean() / 2 + self.decay * at @ at / 2
+        losses = self.of_rows * self.losses(self.rows @ at - self.targets)
+        return losses.mean() + self.decay * at @ at / 2
+
+    def losses(self, errors):
+        return np.square(errors) / 2
+
+    def slopes(self, errors):
+        return errors
+
+    def hessian(self):
+        """Return the Hessian, if the loss is of squares."""
+        return (self.rows.T * self.of_rows) @ self.rows / len(self.rows) + (
+            self.decay * np.eye(len(self.now)))
+
+    def optimum(self):
+        return np.linalg.solve(self.hessian(), self.rows.T @ (
+            self.of_rows * self.targets) / len(self.rows))
 
     # What an Objective does
 
@@ -55,9 +70,6 @@ class Quadratic:
 
     def kept(self):
         return SimpleNamespace(weights=self.at) if self._is_active else None
-
-    def has_other_rows(self, kept):
-        return False
 
     def go_back(self, kept):
         self.now = self.at = kept.weights
@@ -78,3 +90,13 @@ class Quadratic:
 
     def point_of_batch(self, metric, move=None, draws=None):
         return self.point(metric, rows=self._drawn, move=move)
+
+
+class LogCosh(Quadratic):
+    """A loss that is straight far from its targets, where a quadratic model goes too far."""
+
+    def losses(self, errors):
+        return np.logaddexp(errors, -errors) - np.log(2)
+
+    def slopes(self, errors):
+        return np.tanh(errors)

@@ -1,7 +1,7 @@
 """What the workers of the distributed tests do; each function is one scenario.
 
 Run as a script by every worker of a job, with the directory where a test has left the checks
-to make. What they return is written there. `jumps` is an argument of all: the most at a snapshot.
+to make. What they return is written there.
 """
 
 import faulthandler
@@ -102,10 +102,10 @@ def fit(kvstore, sizes, problem=(), batch_size=8, num_epoch=4, begin_epoch=0, up
                    batch_end_callback=lambda param: steps.append(
                        param.locals['data_batch'].data[0].asnumpy()),
                    sparse_row_id_fn=rows_of_batch if isinstance(problem, SparseProblem) else None)
-    metric = getattr(module._optimizer.lr_scheduler, 'metric', None)
+    metric = module._svrg.training.learned.metric
     return {'weights': weights_of(module), 'full': full_gradient_of(module), 'steps': steps,
             'warnings': [str(warning.message) for warning in caught], 'log': log.getvalue(),
-            'epochs': len(epochs), 'norm': module.gradient_norm, 'rate': module.learning_rate,
+            'epochs': len(epochs), 'norm': module.gradient_norm,
             'has_converged': module.has_converged, 'blocks': metric and metric.blocks}
 
 
@@ -121,24 +121,15 @@ def refused(kvstore, way='fit', unlike=(), **arguments):
 
 
 def set_on_one(kvstore, problem, sizes, batch_size, setter):
-    """Take steps that are too large from a snapshot, and another one; one worker sets its weights.
-
-    Return the weights and how often training went back.
-    """
+    """Make two iterations, between which one worker sets its weights; return them."""
     problem = problem_of(problem, sizes)
     shard = shard_of(problem, sizes, kvstore.rank, batch_size)
     module = bound(problem, kvstore, shard, params={}, optimizer='newton_cg')
     module.update_full_grads(shard)
-    rule = module._optimizer.lr_scheduler
-    rule.rate = 3 * rule.gamma
-    shard.reset()
-    for batch in shard:
-        module.forward_backward(batch)
-        module.update()
     if kvstore.rank == setter:
         module.set_params(*module.get_params())
     module.update_full_grads(shard)
-    return weights_of(module), rule.num_rollbacks
+    return weights_of(module)
 
 
 def install_two(kvstore, kinds):
