@@ -240,9 +240,9 @@ ROWS = {
         '^full_grad_batches must be a callable that returns an int of 1 or more .*, not 0'),
     'batches of a function, float': (fit_new(full_grad_batches=lambda _: 2.0), TypeError,
                                      'after 0 .* not 2.0'),
-    'batches with newton_cg': (fit_new('newton_cg', full_grad_batches=3), ValueError,
-                           '^full_grad_batches must be None with newton_cg'),
-    'alpha of 0 with newton_cg': (fit_new('newton_cg', alpha=0), ValueError, '^alpha must not be 0'),
+    'batches': (fit_new('newton_cg', full_grad_batches=3), ValueError,
+                '^full_grad_batches must be None with newton_cg'),
+    'alpha of 0': (fit_new('newton_cg', alpha=0), ValueError, '^alpha must not be 0'),
     # Attributes
     'set batches': (attribute('full_grad_batches', 0), ValueError, '^full_grad_batches must'),
     'set tol': (attribute('tol', '1e-3'), TypeError, "not '1e-3'"),
@@ -339,8 +339,8 @@ ROWS = {
     'force_init params': (lambda module, _: module.init_optimizer(
         optimizer_params={'tol': 1}, force_init=True), TypeError,
         "unexpected keyword argument 'tol'"),
-    **{'newton_cg %s' % given: (optimizer(optimizer='newton_cg', optimizer_params=given), ValueError,
-                            message) for given, message in OF_NEWTON_CG},
+    **{'%s' % given: (optimizer(optimizer='newton_cg', optimizer_params=given), ValueError,
+                      message) for given, message in OF_NEWTON_CG},
     **{'decay %s %s' % given: (lambda *_, given=given: LinearDecay(*given), error, message)
        for given, error, message in (
            ((1.5, 10), ValueError, '^initial must be a number from 0 to 1, not 1.5$'),

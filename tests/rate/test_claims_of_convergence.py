@@ -3,13 +3,11 @@
 Problems in any units by both front ends, beside solutions in float64.
 """
 
-import dataclasses
 import warnings
 
 import mxnet as mx
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 from sklearn.linear_model import Lasso
 
 from linear_models import Problem, by_gluon, by_module
@@ -132,26 +130,6 @@ def test_the_lasso_is_that_of_scikit_learn(front_end, mean, strength, dtype, tol
 
 
 @both
-def test_a_start_at_the_optimum_needs_no_curvature(front_end):
-    """Warnings are errors in all tests. Two passes show that the gradient of 0 is no kink."""
-    found = front_end(Problem('squares', MANY, np.zeros(400), batch=20), 3, TOL, 1,
-                      proximal=L1(0.1), initializer=mx.init.Zero())
-    assert found.by.result.reason == 'converged' and found.by.result.passes <= 3
-    assert not found.weight.any()
-
-
-@pytest.mark.parametrize('column', range(COLUMNS))
-@pytest.mark.parametrize('weight', [-0.5, -3.])
-def test_a_jump_that_moves_nothing_is_the_last(column, weight):
-    """One weight alone can be made better by jumps, for others leave 0 by steps."""
-    problem = Problem('squares', MANY, ANSWERS, batch=20, bias=False)
-    module = by_module(problem, 0, None, 1, proximal=L1(0.1), start={
-        'fc_weight': weight * mx.nd.one_hot(mx.nd.array([column]), COLUMNS)}).by
-    module.update_full_grads(problem.iterator())
-    assert 1 < module.result.passes <= 30
-
-
-@both
 @pytest.mark.parametrize('seed', range(5))
 def test_ridge_in_float64_is_exact_for_any_decay_and_batch_size(front_end, seed):
     """MXNet rounds wd and 1 / batch_size to float32, which would move the optimum by 1e-8."""
@@ -202,93 +180,6 @@ def test_rows_that_are_no_numbers_end_training_at_once(front_end):
 
 RNG = np.random.RandomState(5)
 NORMAL, CHANCE = RNG.normal(size=(1000, 4)), RNG.logistic(size=1000)
-
-
-def beside(column, loss='logistic', wd=1e-6, dtype='float32'):
-    """Return a problem of a column that moves the targets, beside three plain ones."""
-    rows = np.column_stack([column, NORMAL[:, 1:]])
-    scores = (column - column.mean()) / column.std() + NORMAL[:, 1:] @ [1., -0.5, 0.]
-    targets = (scores + CHANCE > 0) * 1. if loss != 'squares' else scores + NORMAL[:, 0]
-    return Problem(loss, rows, targets, wd, dtype)
-
-
-COLUMNS_AS_THEY_COME = {
-    'dates in ms': beside(1.6e12 + 8.64e7 * np.arange(1000), 'softmax', 1e-3),
-    'dates in s': beside(1.6e9 * (1 + 0.02 * RNG.normal(size=1000))),
-    'yyyymmdd': beside(RNG.randint(2000, 2024, 1000) * 1e4 + RNG.randint(1, 13, 1000) * 100.
-                       + RNG.randint(1, 29, 1000)),
-    'revenue': beside(1e9 * RNG.lognormal(0, 2, size=1000)),
-    'phone numbers': beside(RNG.randint(10 ** 9, 10 ** 10, 1000).astype(float)),
-    'years': beside(RNG.randint(2007, 2010, 1000).astype(float), 'squares', 0.),
-    'mean 1000': beside(1000 + RNG.normal(size=1000)),
-    'mean 10000': beside(10000 + RNG.normal(size=1000), 'squares'),
-    'mean 1e6 in float64': beside(1e6 + RNG.normal(size=1000), 'squares', 0., 'float64'),
-    'a constant': Problem('squares', np.column_stack([np.full(1000, 1e6), NORMAL]), NORMAL[:, 0]),
-    'large counts': Problem('poisson', NORMAL, RNG.poisson(np.exp(7 + NORMAL[:, 0] / 3)) * 1.),
-    'a far start': Problem('huber', NORMAL, NORMAL @ [1., 2, 3, 4] + 1000 + CHANCE, 1e-4,
-                           'float64'),
-    'strong decay': Problem('squares', NORMAL, NORMAL @ [1., 2, 3, 4] + CHANCE, 1000.),
-    '400 columns': Problem('logistic', RNG.normal(size=(1000, 400)) + 2, (CHANCE > 0) * 1., 1e-2)}
-
-
-@both
-@pytest.mark.parametrize('batch', [200, pytest.param(50, marks=pytest.mark.slow)])
-@pytest.mark.parametrize('kind', COLUMNS_AS_THEY_COME)
-@pytest.mark.filterwarnings('ignore:training did not converge|tol may not be reached')
-def test_the_outputs_are_right_or_the_word_is_not_said(front_end, kind, batch):
-    problem = dataclasses.replace(COLUMNS_AS_THEY_COME[kind], batch=batch)
-    by, weight, bias = front_end(problem)
-    rows, targets = (each.astype(problem.dtype).astype('f8')
-                     for each in (problem.rows, problem.targets))
-    found = rows @ weight.T + bias
-    expected = outputs_at_optimum(problem.loss, rows, targets, problem.wd)
-    if problem.loss == 'softmax':  # does not see what all outputs have in common
-        found, expected, weight = (each - each.mean(axis=axis, keepdims=True) for each, axis in (
-            (found, 1), (expected, 1), (weight, 0)))
-    spread = np.sqrt(((expected - expected.mean(axis=0)) ** 2).sum())
-    off = np.sqrt(((found - expected) ** 2).sum()) / spread
-    rounding = 0.3 * np.finfo(problem.dtype).eps * np.sqrt(
-        ((rows ** 2).sum(axis=0) * weight ** 2).sum() + len(rows) * (bias ** 2).sum()) / spread
-    if by.has_converged:
-        assert off < max(10 * TOL, 10 * min(rounding, 1e-3))
-    else:  # float32 hardly resolves it
-        assert kind in ('dates in ms', 'yyyymmdd', 'mean 1000', 'mean 10000', 'revenue')
-
-
-@in_pairs({
-    'front_end': [by_module, by_gluon], 'initializer': [mx.init.Uniform(0.01), mx.init.Zero()],
-    'loss, targets': [('logistic', (NORMAL[:, 0] > 0) * 1.), ('logistic', np.ones(1000)),
-                      ('logistic', np.zeros(1000)), ('softmax', (NORMAL[:, 0] > 0) * 1.),
-                      ('softmax', np.zeros(1000))]})
-@pytest.mark.filterwarnings('ignore:training did not converge|tol may not be|the loss is not')
-def test_where_there_is_no_optimum_that_is_said(front_end, loss, targets, initializer):
-    result = front_end(Problem(loss, NORMAL[:200], targets[:200]), 30,
-                       initializer=initializer).by.result
-    assert not result.has_converged
-
-
-COPIES = np.column_stack([NORMAL, NORMAL[:, :2], NORMAL.sum(axis=1)])
-DIGITS = load_digits(return_X_y=True)
-
-
-@pytest.mark.parametrize('problem, passes', [
-    (Problem('logistic', COPIES, (NORMAL[:, 0] + CHANCE > 0) * 1.), 40),
-    (Problem('softmax', DIGITS[0][:600] / 16, DIGITS[1][:600] * 1., 1e-3), 300)])
-def test_the_word_takes_few_passes(problem, passes):
-    """Copies of columns have no curvature that counts. Of digits a check teaches many others."""
-    result = by_module(problem, 40, 1e-4).by.result
-    assert result.has_converged and result.passes <= passes
-
-
-@pytest.mark.parametrize('seed', [7, 9])
-@pytest.mark.filterwarnings('ignore:training did not converge')
-def test_outputs_of_no_class_have_no_optimum(seed):
-    """Of their biases, that is: they have no decay, and six products for all weights miss them."""
-    rng, rows = np.random.RandomState(seed), np.random.RandomState(0).normal(size=(300, 4))
-    classes = (rows @ rng.normal(size=(4, 4)) + rng.gumbel(size=(300, 4))).argmax(axis=1)
-    problem = Problem('softmax', rows, classes * 1., 1e-3, num_outputs=6)
-    mx.random.seed(seed)
-    assert not by_module(problem, 20, 0.003).by.has_converged
 
 
 class Noisy(mx.io.NDArrayIter):

@@ -1,6 +1,7 @@
 """Generalized linear models in float64: their optimum by Newton's method on scaled columns."""
 
 import numpy as np
+from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from oracle import softmax
@@ -16,6 +17,7 @@ ROWS = {
     'logistic': lambda z, y: (np.logaddexp(0, z) - y * z, sigmoid(z) - y,
                               sigmoid(z) * sigmoid(-z)),
     'poisson': lambda z, y: (np.exp(z) - y * z, np.exp(z) - y, np.exp(z)),
+    'gamma': lambda z, y: (z + y * np.exp(-z), 1 - y * np.exp(-z), y * np.exp(-z)),
     'huber': lambda z, y: (np.where(abs(z - y) < 1, (z - y) ** 2 / 2, abs(z - y) - 0.5),
                            np.clip(z - y, -1, 1), (abs(z - y) < 1) * 1.)}
 
@@ -56,7 +58,7 @@ def outputs_at_optimum(loss, rows, targets, decay, bias=True):
             curvature = (inputs * np.maximum(bends, 1e-9)[:, np.newaxis]).T @ inputs / mean
         gradient = errors.T @ inputs / mean + decays * weights
         curvature += np.diag(np.tile(decays, outputs)) + 1e-13 * np.eye(len(curvature))
-        step, length = np.linalg.lstsq(curvature, gradient.ravel(), rcond=1e-14)[0], 1.
+        step, length = np.linalg.lstsq(curvature, gradient.ravel(), rcond=1e-12)[0], 1.
         step = step.reshape(weights.shape)
         while value(weights - length * step) > value(weights) and length > 1e-9:
             length /= 2
@@ -64,3 +66,18 @@ def outputs_at_optimum(loss, rows, targets, decay, bias=True):
         if np.abs(step).max() < 1e-12 * (1 + np.abs(weights).max()):
             break
     return inputs @ weights.T
+
+
+def outputs_with_l1(loss, rows, targets, strength):
+    """Return the outputs at the optimum of the mean loss of one output and the L1 norm."""
+    signed = np.column_stack([rows, -rows, np.ones(len(rows))])  # weights of both signs, a bias
+    strengths = np.append(np.full(2 * rows.shape[1], strength), 0.)
+
+    def value(weights):
+        losses, slopes, _ = ROWS[loss](signed @ weights, targets)
+        return losses.mean() + strengths @ weights, signed.T @ slopes / len(rows) + strengths
+
+    return (signed @ minimize(
+        value, np.zeros(len(strengths)), jac=True, method='L-BFGS-B',
+        bounds=[(0, None)] * (len(strengths) - 1) + [(None, None)],
+        options={'ftol': 0, 'gtol': 1e-10, 'maxiter': 100_000, 'maxfun': 100_000}).x)[:, None]

@@ -1,0 +1,237 @@
+"""Trainings to their end by both front ends, beside float64: one table of problems and words.
+
+What is called converged is right, whatever the units, and no training ends above its start.
+"""
+
+import warnings
+from typing import NamedTuple
+
+import mxnet as mx
+import numpy as np
+import pytest
+from sklearn import datasets
+
+from linear_models import LOSSES, Problem, by_gluon, by_module, made
+from newton import mean_loss, outputs_at_optimum, outputs_with_l1
+from problems import TWO_DEVICES
+from svrg_optimization.proximal import L1
+
+RNG = np.random.RandomState(5)
+NORMAL, CHANCE = RNG.normal(size=(1000, 4)), RNG.logistic(size=1000)
+ZERO, RANDOM = mx.init.Zero(), mx.init.Uniform(0.01)
+LOSSES['gamma'] = made(lambda library, outputs, labels: outputs + labels * library.exp(-outputs))
+
+
+class Case(NamedTuple):
+    """A problem; whether the word is said, None if it may be; how it is trained."""
+
+    problem: Problem
+    is_said: bool = True
+    epochs: int = 100
+    passes: int = 1000  # at most
+    strength: float = 0.  # of L1
+    seed: int = 4
+    initializer: mx.init.Initializer = RANDOM
+    tol: float = 1e-5
+    given: dict = {}
+
+
+def beside(column, loss='logistic', wd=1e-6, dtype='float32'):
+    """Return a problem of a column that moves the targets, beside three plain ones."""
+    rows = np.column_stack([column, NORMAL[:, 1:]])
+    scores = (column - column.mean()) / column.std() + NORMAL[:, 1:] @ [1., -0.5, 0.]
+    targets = (scores + CHANCE > 0) * 1. if loss != 'squares' else scores + NORMAL[:, 0]
+    return Problem(loss, rows, targets, wd, dtype, 200)
+
+
+# Columns as they come; float32 hardly resolves some of them.
+CASES = {
+    'dates in ms': Case(beside(1.6e12 + 8.64e7 * np.arange(1000), 'softmax', 1e-3), None),
+    'dates in s': Case(beside(1.6e9 * (1 + 0.02 * RNG.normal(size=1000)))),
+    'yyyymmdd': Case(beside(RNG.randint(2000, 2024, 1000) * 1e4 + RNG.randint(
+        1, 13, 1000) * 100. + RNG.randint(1, 29, 1000)), None),
+    'revenue': Case(beside(1e9 * RNG.lognormal(0, 2, size=1000)), None),
+    'phone numbers': Case(beside(RNG.randint(10 ** 9, 10 ** 10, 1000).astype(float))),
+    'years': Case(beside(RNG.randint(2007, 2010, 1000).astype(float), 'squares', 0.)),
+    'mean 1000': Case(beside(1000 + RNG.normal(size=1000)), None),
+    'mean 10000': Case(beside(10000 + RNG.normal(size=1000), 'squares'), None),
+    'mean 1e6 in float64': Case(beside(1e6 + RNG.normal(size=1000), 'squares', 0., 'float64')),
+    'a constant': Case(Problem('squares', np.column_stack([
+        np.full(1000, 1e6), NORMAL]), NORMAL[:, 0])),
+    'large counts': Case(Problem('poisson', NORMAL, RNG.poisson(
+        np.exp(7 + NORMAL[:, 0] / 3)) * 1.)),
+    'strong decay': Case(Problem('squares', NORMAL, NORMAL @ [1., 2, 3, 4] + CHANCE, 1000.)),
+    '400 columns': Case(Problem('logistic', RNG.normal(size=(1000, 400)) + 2, (
+        CHANCE > 0) * 1., 1e-2))}
+
+# Losses that are straight far from their targets, or pass through 0.
+FEATURES = np.random.RandomState(0).normal(size=(300, 4))
+CASES.update({
+    **{'huber from %g away' % far: Case(Problem('huber', FEATURES, FEATURES @ [
+        1, 2, 3, 4] + CHANCE[:300] + far)) for far in (0, 1e3, -1e4)},
+    'huber in float64': Case(Problem('huber', NORMAL, NORMAL @ [
+        1., 2, 3, 4] + 1000 + CHANCE, 1e-4, 'float64')),
+    **{'gamma %d' % seed: Case(Problem('gamma', FEATURES, np.exp(
+        FEATURES @ [0.3, 0.2, 0, 0.1]) * np.random.RandomState(seed).gamma(2, 0.5, 300)))
+        for seed in range(3)}})
+
+# Where there is no optimum: separable classes, classes without rows, a category of one label.
+SIGNS = (NORMAL[:200, 0] > 0) * 1.
+
+
+def no_class(seed):
+    """Return a problem of two classes that no row has: their biases fall for ever."""
+    rng = np.random.RandomState(seed)
+    targets = (FEATURES @ rng.normal(size=(4, 4)) + rng.gumbel(size=(300, 4))).argmax(axis=1)
+    return Problem('softmax', FEATURES, targets * 1., 1e-3, num_outputs=6)
+
+
+def category(seed, columns):
+    rng = np.random.RandomState(seed)
+    rows, rare = rng.normal(size=(400, columns)), rng.choice(400, 6, replace=False)
+    targets = (rows[:, :5] @ rng.normal(size=5) + rng.logistic(size=400) > 0) * 1.
+    targets[rare] = 1
+    return Problem('logistic', np.column_stack([rows, np.isin(np.arange(400), rare)]), targets)
+
+
+CASES.update({
+    **{'no end: %s of %g, %s' % (loss, targets.mean(), type(start).__name__): Case(
+        Problem(loss, NORMAL[:200], targets), False, 30, initializer=start)
+        for loss, targets, start in (
+            ('logistic', SIGNS, ZERO), ('logistic', SIGNS, RANDOM), ('logistic', SIGNS * 0, ZERO),
+            ('logistic', SIGNS * 0 + 1, RANDOM), ('softmax', SIGNS, RANDOM),
+            ('softmax', SIGNS * 0, ZERO), ('softmax', SIGNS * 0, RANDOM))},
+    **{'no class %d' % seed: Case(no_class(seed), False, 30, seed=seed, tol=0.003)
+       for seed in (7, 9)},
+    **{'category %d' % seed: Case(category(seed, columns), False, 8, seed=seed, tol=0.01)
+       for seed, columns in ((3, 20), (9, 20), (5, 60), (6, 60), (8, 60))}})
+
+
+# Where a step goes too far; data sets, and few passes.
+def heavy(seed, loss):
+    rng = np.random.RandomState(seed)
+    rows = rng.normal(size=(400, 5)).astype('float32')
+    scores = rows @ rng.normal(size=(5, 3)) + rng.gumbel(size=(400, 3))
+    rows[:4] *= 1000
+    labels = {'logistic': scores[:, 0] > 0, 'softmax': scores.argmax(axis=1),
+              'huber': scores[:, 0]}[loss]
+    return Case(Problem(loss, rows, labels * 1., 1e-3, batch=40, shuffle=True), None, 5,
+                initializer=ZERO)
+
+
+def shipped(load, loss, initializer):
+    rows, labels = load(return_X_y=True)
+    return Case(Problem(loss, rows, labels * 1., 1e-3, batch=40, shuffle=True), None, 5,
+                initializer=initializer)
+
+
+def rare_large_values():
+    rng = np.random.RandomState(0)
+    rows = np.column_stack([
+        np.where(rng.uniform(size=1000) < 0.1, rng.uniform(3000, 1e5, 1000), 0),
+        rng.uniform(17, 90, 1000), *(np.eye(count)[np.minimum(rng.geometric(
+            0.3, 1000) - 1, count - 1)] for count in (8, 15, 6))]).astype('float32')
+    scores = (rows - rows.mean(axis=0)) / rows.std(axis=0).clip(1e-9) @ rng.normal(size=31) / 3
+    return Problem('logistic', rows, (scores + rng.logistic(size=1000) > 0) * 1., 1e-6)
+
+
+COPIES = np.column_stack([NORMAL, NORMAL[:, :2], NORMAL.sum(axis=1)])
+DIGITS = datasets.load_digits(return_X_y=True)
+WIDE = np.random.RandomState(0).normal(size=(30, 50))
+CASES.update({
+    **{'heavy rows, ' + loss: heavy(seed, loss)
+       for seed, loss in ((4, 'logistic'), (1, 'softmax'), (2, 'huber'))},
+    'cancer': shipped(datasets.load_breast_cancer, 'logistic', mx.init.Uniform(0.07)),
+    'wine': shipped(datasets.load_wine, 'softmax', mx.init.Normal(1)),
+    'diabetes': shipped(datasets.load_diabetes, 'squares', mx.init.Xavier()),
+    'rare large values': Case(rare_large_values(), None, initializer=ZERO),
+    'copies': Case(Problem('logistic', COPIES, (NORMAL[:, 0] + CHANCE > 0) * 1.), passes=40),
+    'digits': Case(Problem('softmax', DIGITS[0][:600] / 16, DIGITS[1][:600] * 1., 1e-3),
+                   tol=1e-4, passes=300),
+    'begins at its optimum': Case(Problem('squares', NORMAL, 0 * CHANCE), strength=0.1, passes=3,
+                                  initializer=ZERO),
+    'separable with L1': Case(Problem('logistic', WIDE, (WIDE[:, 0] > 0) * 1., batch=10),
+                              strength=0.01)})
+
+# Ways to compute it.
+STANDARD = RNG.normal(size=(203, 5)) + 0.5
+RAW = {'units': STANDARD * np.logspace(-3, 3, 5), 'far': STANDARD + 100, 'turned': (
+    STANDARD * np.logspace(0, -3, 5) @ np.linalg.qr(RNG.normal(size=(5, 5)))[0])}
+LABELS = (STANDARD @ RNG.normal(size=5) + RNG.logistic(size=203) > 0) * 1.
+
+
+def raw(kind, count=203, given=(), **how):
+    return Case(Problem('logistic', RAW[kind][:count], LABELS[:count], **{
+        'wd': 1e-3, 'batch': 20, **how}), tol=1e-6, given=dict(given))
+
+
+CASES.update({'%s, %s' % (kind, ', '.join(given)): raw(kind, given=given) for kind in RAW
+              for given in ({}, {'context': TWO_DEVICES})})
+OF_GLUON = {'hybridized, ' + kind: raw(kind, given={'hybridizes': True}) for kind in RAW}
+OF_MODULE = {
+    'no kvstore': raw('units', given={'kvstore': None}),
+    **{'%s, %s, wd %g, bias %d' % (*how, has_bias): raw(
+        'units', 200, stype=how[0], weight_stype=how[1], wd=how[2], dot=True, bias=has_bias)
+        for how in (('csr', 'default', 0), ('csr', 'row_sparse', 0), ('csr', 'row_sparse', 1e-3),
+                    ('default', 'default', 0)) for has_bias in (False, True)}}
+
+
+def check(front_end, case, epochs):
+    """Train, and compare the word, the outputs and the objective with float64."""
+    problem, start = case.problem, None
+    np.random.seed(case.seed)
+    mx.random.seed(case.seed)
+    if not problem.dot:
+        start = {'fc_weight': mx.nd.zeros((problem.outputs, problem.rows.shape[1])),
+                 'fc_bias': mx.nd.zeros(problem.outputs)}
+        case.initializer(mx.init.InitDesc('fc_weight'), start['fc_weight'])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        by, weight, bias = front_end(
+            problem, epochs, case.tol, 1, proximal=L1(case.strength) if case.strength else None,
+            initializer=case.initializer, start=start, **case.given)
+    rows, targets = (each.astype(problem.dtype).astype('f8')
+                     for each in (problem.rows, problem.targets))
+
+    def objective(weight, bias):
+        return mean_loss(problem.loss, rows @ weight.T + bias, targets) + (
+            problem.wd / 2 * np.square(weight).sum() + case.strength * np.abs(weight).sum())
+
+    outputs, after = rows @ weight.T + bias, objective(weight, bias)
+    eps = np.finfo(problem.dtype).eps
+    rounding = np.sqrt((np.square(rows).sum(axis=0) * weight ** 2).sum()
+                       + len(rows) * np.square(bias).sum())  # of the outputs, times 1 / eps
+    assert by.objective == pytest.approx(after, rel=1e-5, abs=eps * rounding)
+    if start:
+        before = objective(*(value.asnumpy().astype('f8') for value in start.values()))
+        assert after <= before + 1e-7 * abs(before)
+    assert by.has_converged != any('training did not converge' in str(each.message)
+                                   for each in caught)
+    assert case.is_said in (by.has_converged, None), str(by.result)
+    assert by.result.passes <= case.passes
+    if not by.has_converged:
+        return
+    expected = (outputs_with_l1(problem.loss, rows, targets, case.strength) if case.strength
+                else outputs_at_optimum(problem.loss, rows, targets, problem.wd, problem.bias))
+    if problem.loss == 'softmax':  # does not see what all outputs have in common
+        outputs, expected = (each - each.mean(axis=1, keepdims=True)
+                             for each in (outputs, expected))
+    spread = np.linalg.norm(expected - expected.mean(axis=0)) or 1.
+    assert np.linalg.norm(outputs - expected) / spread < max(
+        10 * case.tol, 10 * min(0.3 * eps * rounding / spread, 1e-3))
+
+
+@pytest.mark.parametrize('front_end, name', [
+    *((by_module, name) for name in {**CASES, **OF_MODULE}),
+    *((by_gluon, name) for name in {**CASES, **OF_GLUON})])
+def test_a_training_ends_in_right_words_at_right_weights(front_end, name):
+    case = {**CASES, **OF_GLUON, **OF_MODULE}[name]
+    check(front_end, case, case.epochs)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize('front_end', [by_module, by_gluon])
+@pytest.mark.parametrize('name', [name for name, case in CASES.items() if case.epochs == 5])
+def test_none_ends_above_its_start_after_any_number_of_epochs(front_end, name):
+    for epochs in range(1, 31):
+        check(front_end, CASES[name], epochs)
