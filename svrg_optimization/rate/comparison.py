@@ -73,8 +73,9 @@ def change(before, now, move, rounding, middle, warn_once):
 
     `rounding` is that of the objective. The difference of a convex objective lies between
     :math:`g^T s` and :math:`g'^T s`. Where it does not, `middle` returns the slope in the middle of
-    the move, by a pass, or None. By Simpson's rule the three tell whether the loss is the integral
-    of its gradient, and only not convex. Otherwise `warn_once` is called, and slopes count alone.
+    the move, by a pass, or None; it is None itself where this is not asked. By Simpson's rule the
+    three tell whether the loss is the integral of its gradient, and only not convex. Otherwise
+    `warn_once` is called, and slopes count alone.
     """
     if not np.isfinite(now.gradient).all() or (
             math.isfinite(before.objective) and not math.isfinite(now.objective)):
@@ -83,7 +84,7 @@ def change(before, now, move, rounding, middle, warn_once):
     difference, by_slopes = now.objective - before.objective, sum(slopes) / 2
     steepest = max(map(abs, slopes))
     slack, is_known = rounding + steepest / ROUGHLY, math.isfinite(difference)
-    if is_known and not min(slopes) - slack <= difference <= max(slopes) + slack:
+    if middle and is_known and not min(slopes) - slack <= difference <= max(slopes) + slack:
         between = middle()
         if between is not None:
             by_slopes = (2 * by_slopes + 4 * between) / 6

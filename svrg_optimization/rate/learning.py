@@ -7,7 +7,7 @@ import numpy as np
 
 from ..core.arrays import is_row_sparse, precision_of
 from .comparison import Compared, Move, change, is_worse
-from .constants import LATEST, PAIRS, ROUGHLY, SLIGHT
+from .constants import PAIRS, ROUGHLY, SLIGHT
 from .learned import Noise
 from .metric import Metric, blocks_of
 from .path import Trial
@@ -124,7 +124,7 @@ def _begin(objective, learned, moments):
     mean_gradient, weights = objective.mean_gradient, objective.weights
     shapes, multipliers = _shapes_and_multipliers(objective)
     size, dtypes = sum(map(math.prod, shapes.values())), [each.dtype for each in weights.values()]
-    room = room_for(size, PAIRS if mean_gradient.is_smooth else LATEST)
+    room = room_for(size, PAIRS)
     others = set(shapes) - objective.names_of_layers
     several = [name for name, count in collections.Counter(
         layer.weight for layer in moments).items() if count > 1]
@@ -184,8 +184,8 @@ def _compared(objective, learned, before):
             there = objective.point_at(metric, -whole / 2)
             return float(objective.agree(whole @ metric.pull(there.gradient)))
 
-        rise = change(former, now, move, rounding_of_objective(learned, now), slope_in_the_middle,
-                      (lambda _: None) if objective.leaves_out_rows else objective.warn_once)
+        rise = change(former, now, move, rounding_of_objective(learned, now), (
+            None if objective.leaves_out_rows else slope_in_the_middle), objective.warn_once)
     elif not np.isfinite(now.gradient).all():
         rise = math.inf
     return Compared(former, now, move, objective.agree(rise))

@@ -354,7 +354,7 @@ class Metric:
         spreads = np.sqrt(self._of_outputs('spreads', weights)[0])
         if not len(spreads):
             spreads = np.array([self.spread(weights)])
-        return np.where(spreads > ROUGHLY * rounding, spreads, rounding / SLIGHT)
+        return np.where(spreads > ROUGHLY * rounding, spreads, ROUGHLY * rounding / SLIGHT)
 
     def lengths_of_outputs(self, u):
         """Return the norm of each output of u; other parameters count in all."""

@@ -139,5 +139,6 @@ class Run:
         result = svrg.training.conclude(objective)
         if objective.tol is not None or objective.moves:
             self._logger.info('%s', result)
-        if objective.tol is not None and not result.has_converged:
+        if objective.tol is not None and not result.has_converged and (
+                svrg.training.learned.metric is not None):  # else it was said at the beginning
             svrg.warn_once(str(result))

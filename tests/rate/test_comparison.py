@@ -9,7 +9,7 @@ from svrg_optimization.core.optimality import Point
 from svrg_optimization.rate.comparison import Compared, Move, change, is_worse
 from svrg_optimization.rate.path import Trial
 
-ROUNDING = 5e-9
+ROUNDING = 5e-15
 MOVE = Move(length=1., product=1e-9, square=1., before=-3e-9, after=-2e-9)
 
 
@@ -26,33 +26,27 @@ def point(objective, penalty=0., gradient=0.):
     # The mean slope, where the objective is not known, and where its change is rounding:
     (point(math.nan), point(math.nan), -2.5e-9),
     (point(math.nan), point(math.nan, 0.5), 0.5 - 2.5e-9),
-    (point(1), point(1 + 2e-9), -2.5e-9), (point(1), point(1 - 2e-9), -2.5e-9),
-    (point(1), point(1 + 2e-8), 2e-8), (point(1), point(1 - 2e-8), -2e-8)])
+    (point(1), point(1 + 4e-15), -2.5e-9), (point(1), point(1 - 4e-15), -2.5e-9),
+    (point(1), point(1 + 2e-14), 2e-14), (point(1), point(1 - 2e-14), -2e-14)])
 def test_it_is_the_difference_where_that_is_known(before, now, expected):
-    def middle():  # of a loss that is the integral of its gradient
-        return (6 * (now.objective - before.objective) - MOVE.before - MOVE.after) / 4
-
-    found = change(before, now, MOVE, ROUNDING, middle, pytest.fail)
-    assert found == pytest.approx(expected, abs=1e-15)
+    assert change(before, now, MOVE, ROUNDING, None, None) == pytest.approx(expected, abs=1e-15)
 
 
-# The slope in the middle, None if it is not asked for, and whether the difference is right.
-@pytest.mark.parametrize('difference, middle, is_right', [
-    *((difference, None, True) for difference in (-1., 1., 2., 2.15, -1.15)),
-    *((difference, (6 * difference - 1) / 4, True) for difference in (2.3, -1.3, 30.)),  # Simpson's
-    (2.3, 0.5, False), (-1.3, 0.5, False), (2.3, math.nan, False)])
-def test_a_difference_that_gradients_deny_is_told_and_not_used(difference, middle, is_right):
-    """That of a convex objective lies between its slopes, to a tenth of these."""
-    told, asked, move = [], [], MOVE._replace(before=-1., after=2.)
-
-    def slope():
-        asked.append(1)
-        return None if math.isnan(middle) else middle
-
-    found = change(point(1), point(1 + difference, 0.25), move, ROUNDING, slope, told.append)
-    assert found == pytest.approx((difference if is_right else 0.5) + 0.25)
-    assert len(told) == (not is_right) and len(asked) == (middle is not None)
-    assert is_right or 'slopes' in told[0]
+@pytest.mark.parametrize('difference, between, is_known', [
+    # That of a convex objective lies between its slopes, to a tenth of these:
+    (-1., None, True), (2., None, True), (2.15, None, True), (-1.15, None, True),
+    (math.inf, None, True),
+    # Else Simpson's rule, to a third of the steepest slope, tells if there is such an objective:
+    (2.3, None, False), (-1.3, None, False), (2.3, 3., True), (2.3, 0.5, False),
+    (-1.3, -2.2, True), (-1.3, 0.5, False)])
+def test_a_difference_that_no_gradients_have_is_told_and_not_used(difference, between, is_known):
+    told, move = [], MOVE._replace(before=-1., after=2.)
+    found = change(point(1), point(1 + difference, 0.25), move, ROUNDING, lambda: between,
+                   told.append)
+    by_slopes = 0.5 if between is None else (1. + 4 * between) / 6
+    assert found == pytest.approx((difference if is_known else by_slopes) + 0.25)
+    assert len(told) == (not is_known)
+    assert is_known or 'slopes' in told[0]
 
 
 # The model falls by 1 on the way to a trial.

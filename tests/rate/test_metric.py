@@ -97,8 +97,8 @@ def test_the_spread_is_that_of_the_outputs(decays, is_invariant):
 
 @pytest.mark.parametrize('is_invariant', [False, True])
 @pytest.mark.parametrize('decays', [(0.3,), (0.3, 0.)])
-def test_each_output_has_a_length_and_a_spread(decays, is_invariant):
-    """A softmax has one for all; other parameters count in the length of each."""
+def test_a_distance_is_that_of_the_output_that_is_farthest(decays, is_invariant):
+    """Beside its spread; a softmax has one spread for all, and other parameters count for each."""
     metric = metric_of(block_of(ROWS, decays, is_invariant=is_invariant))
     weights, move = RNG.normal(size=(2, metric.size))
     matrix = of_all_outputs(metric, dense(ROWS, decays))
@@ -121,11 +121,11 @@ def test_each_output_has_a_length_and_a_spread(decays, is_invariant):
     rest = metric.arrays(move)
     others = np.square(rest['other']).sum() / 4 + (
         np.square(rest['bias']).sum() / 9 if len(decays) == 1 else 0.)
-    np.testing.assert_allclose(metric.lengths_of_outputs(metric.whiten(move)),
-                               np.sqrt(np.array(lengths) + others), rtol=1e-9)
+    np.testing.assert_allclose(metric.lengths_of_outputs(metric.whiten(move)), np.sqrt(
+        np.array(lengths) + others), rtol=1e-9)
     np.testing.assert_allclose(metric.sizes_of_outputs(weights, 0.), np.sqrt(spreads), rtol=1e-9)
-    for rounding in 1e-3, 1e3:  # beside which outputs of one value are nothing
-        np.testing.assert_allclose(metric.sizes_of_outputs(0 * weights, rounding), 1e3 * rounding)
+    alike = metric.sizes_of_outputs(0 * weights, 1e-6)  # a rounding of 1e-6 is little beside them
+    np.testing.assert_allclose(alike, 0.01, rtol=1e-9)
 
 
 @pytest.mark.parametrize('axis', [0, 1])

@@ -172,5 +172,5 @@ def test_the_advice_names_rows_that_a_file_iterator_leaves_out(tmp_path):
     train_data = libsvm_iter(problem, tmp_path / 'rows')
     module = problem.module(tol=1e-9)
     module.bind(train_data.provide_data, [mx.io.DataDesc('label', (10,))])
-    with pytest.warns(UserWarning, match='passes had .* rows, .* batch_size that divides'):
+    with pytest.warns(UserWarning, match='converge .*: passes had other rows, .* batch_size'):
         module.fit(train_data, eval_metric=[], num_epoch=2)

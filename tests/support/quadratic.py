@@ -14,7 +14,7 @@ class Quadratic:
     """A linear model w of rows and targets, with a weight decay, in batches of some rows."""
 
     noise_sources, leaves_out_rows, moves, units, train_data = (), False, True, 1., 'these'
-    names_of_layers = {'w'}
+    names_of_layers = frozenset(['w'])
 
     def __init__(self, rows, targets, decay=0., batch=10, of_rows=1., tol=1e-6):
         self.rows, self.targets, self.decay, self.batch = rows, targets, decay, batch
