@@ -132,7 +132,8 @@ def _confirmed(objective, learned, enough):
     lacks = found.is_resolved and left > enough
     is_other = left > enough and _is_other(objective, learned, nearby)
     return found, Check(known[::-1] if lacks else [],
-                        metric.largest_part(found.moves[0]) if lacks else '',
+                        metric.largest_part(found.moves[0]) if (
+                            lacks and found.smallest < SLIGHT) else '',
                         is_other, nearby.rows_differ), math.inf if nearby.rows_differ else left
 
 

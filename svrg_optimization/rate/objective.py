@@ -195,10 +195,11 @@ class Objective:
                     snapshot.num_update - snapshot.taken_at) if snapshot.is_active else None
 
     def is_at_snapshot(self):
-        """Tell whether the model has the weights of the snapshot."""
-        snapshot = self._svrg.snapshot
-        return snapshot.is_active and not snapshot.is_stale and _are_equal(
-            self._reference.weights(), self._reference.values_of(self._trained.model))
+        """Tell whether the model has the weights of the snapshot, and batches as many rows."""
+        snapshot, reference = self._svrg.snapshot, self._reference
+        return snapshot.is_active and not snapshot.is_stale and (
+            reference.new_sum().batch_size in (None, snapshot.full_gradient.batch_size)) and (
+                _are_equal(reference.weights(), reference.values_of(self._trained.model)))
 
     def has_moved_from(self, kept):
         """Tell whether the snapshot has other weights than one that was kept."""

@@ -61,5 +61,8 @@ def _advice(found, objective, training):
          'rounding of %s hides how far the optimum is%s' % (objective.dtype, columns)),
         (part, flat),
         (found.distance is None, 'distances are known for linear models only'),
+        (found.reason == 'no step' and objective.moves,
+         'and no bound of the distance: a larger tol%s may have one' % (
+             ', or float64,' if objective.dtype == 'float32' else '')),
         (True, '%smore epochs may be needed' % (
             '' if objective.moves else 'another learning rate or ')))

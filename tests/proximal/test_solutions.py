@@ -97,12 +97,12 @@ def test_l1_finds_its_support(data, loss, strength, tol):
     rows, labels = data()
     problem = Problem(loss, rows, labels, batch=64 if loss == 'softmax' else 8, shuffle=True)
     found = by_module(problem, 150, tol, proximal=L1(strength), initializer=mx.init.Zero())
-    assert found.by.has_converged and found.by.result.passes < 400
+    assert found.by.result.reason in ('converged', 'no step') and found.by.result.passes < 400
     if loss == 'squares':
         expected = Lasso(strength, tol=1e-12, max_iter=10 ** 6).fit(rows, labels).coef_
         np.testing.assert_array_equal(found.weight[0] != 0, expected != 0)
         np.testing.assert_allclose(found.weight[0], expected, atol=1e-5)
-        assert 5 < (expected != 0).sum() < 30
+        assert found.by.has_converged and 5 < (expected != 0).sum() < 30
         return
     network = softmax_regression({'fc_weight': found.weight, 'fc_bias': found.bias}, rows, labels)
     slope, bias = network['fc_weight'] / len(rows), network['fc_bias'] / len(rows)
