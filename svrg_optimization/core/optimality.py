@@ -18,6 +18,8 @@ class Point(NamedTuple):
         Of the parameters that are updated. The gradient is that of the smooth objective.
     slopes : numpy.ndarray
         The gradient of the loss alone, in the scale of the full gradient.
+    unseen : numpy.ndarray
+        The part of the gradient where the loss is known to have none: rounding alone.
     objective, penalty : float
         Those of the smooth objective, NaN if it is not known, and of the proximal operators.
     units : float
@@ -29,6 +31,7 @@ class Point(NamedTuple):
     weights: np.ndarray
     gradient: np.ndarray
     slopes: np.ndarray
+    unseen: np.ndarray
     objective: float
     penalty: float
     units: float
@@ -88,10 +91,10 @@ class MeanGradient:
         vector = metric.vector({name: dense(weights[name][0]) for name in metric.shapes})
         decays = metric.vector({name: np.full(shape, self.decays[name])
                                 for name, shape in metric.shapes.items()})
-        # Without the rounding of what the loss does not see.
-        gradient = self._scale_of(full_gradient) * metric.seen_by_loss(slopes) + decays * vector
-        return Point(vector, gradient, slopes, self.smooth_objective(full_gradient, weights),
-                     self.penalty(weights), self.per_row(full_gradient), full_gradient.rows)
+        scale, seen = self._scale_of(full_gradient), metric.seen_by_loss(slopes)
+        return Point(vector, scale * seen + decays * vector, slopes, scale * (slopes - seen),
+                     self.smooth_objective(full_gradient, weights), self.penalty(weights),
+                     self.per_row(full_gradient), full_gradient.rows)
 
     def penalty(self, weights):
         """Return the sum of the proximal operators' values, R(w)."""

@@ -18,7 +18,8 @@ class Noise(NamedTuple):
     """The gradient of a batch, of whose size half the precision is rounding.
 
     A saturated loss has small gradients, whose rounding is that of what cancels in them: that of
-    the gradient at weights of 0.
+    the gradient at weights of 0. Errors of a loss may all have one sign. What a softmax shows of
+    them, where outputs have something in common, is at least as large in other directions.
 
     Attributes
     ----------
@@ -35,8 +36,8 @@ class Noise(NamedTuple):
     rounding: float = 0.
 
     @classmethod
-    def measured(cls, objective, metric, dtype, before):
-        """Return that of the drawn batch; the one before if it is all padding."""
+    def measured(cls, objective, metric, dtype, now, before):
+        """Return that of the drawn batch at the Point `now`; the one before if it is padding."""
         here, of_zero = objective.point_of_batch(metric), before.of_zero
         if here is None:
             return before
@@ -48,8 +49,10 @@ class Noise(NamedTuple):
                           for part in (metric.pull, metric.sizes))
         if not math.isfinite(size):
             return before._replace(of_zero=of_zero)
-        of_batch, size = objective.agree(of_batch, max(size, of_zero))
-        return cls(of_batch, of_zero, size * precision_of(dtype) / 2)
+        of_batch, rounding = objective.agree(of_batch, max(
+            max(size, of_zero) * precision_of(dtype) / 2,
+            float(np.linalg.norm(metric.pull_unseen(now.unseen)))))
+        return cls(of_batch, of_zero, rounding)
 
 
 @dataclasses.dataclass

@@ -173,7 +173,7 @@ def _compared(objective, learned, before):
     learned.rows_differ |= bool(objective.agree(former is not None and former.rows != now.rows))
     learned.largest = max([learned.largest, *(
         abs(each.objective) for each in (former, now) if each and math.isfinite(each.objective))])
-    learned.noise = Noise.measured(objective, metric, learned.dtype, learned.noise)
+    learned.noise = Noise.measured(objective, metric, learned.dtype, now, learned.noise)
     move = Move() if former is None else Move.between(metric, former, now, objective.agree)
     rise = -math.inf
     if move.length:

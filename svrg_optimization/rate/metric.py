@@ -236,6 +236,10 @@ class Metric:
         """Return the gradient with respect to u."""
         return self._through('pull', gradient, lambda root: root, sees=True)
 
+    def pull_unseen(self, gradient):
+        """Return `pull` of a gradient with what neither loss nor decay sees."""
+        return self._through('pull', gradient, lambda root: root)
+
     def sizes(self, gradient):
         """Return sizes of what is summed in `pull`, of which its rounding is a part."""
         return self._through('sizes', gradient, lambda root: root)

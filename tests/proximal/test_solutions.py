@@ -97,7 +97,7 @@ def test_l1_finds_its_support(data, loss, strength, tol):
     rows, labels = data()
     problem = Problem(loss, rows, labels, batch=64 if loss == 'softmax' else 8, shuffle=True)
     found = by_module(problem, 150, tol, proximal=L1(strength), initializer=mx.init.Zero())
-    assert found.by.result.reason in ('converged', 'no step') and found.by.result.passes < 400
+    assert found.by.result.reason != 'epochs used up' and found.by.result.passes < 400
     if loss == 'squares':
         expected = Lasso(strength, tol=1e-12, max_iter=10 ** 6).fit(rows, labels).coef_
         np.testing.assert_array_equal(found.weight[0] != 0, expected != 0)

@@ -14,7 +14,7 @@ MOVE = Move(length=1., product=1e-9, square=1., before=-3e-9, after=-2e-9)
 
 
 def point(objective, penalty=0., gradient=0.):
-    return Point(np.zeros(1), np.array([gradient]), np.zeros(1), objective, penalty, 1., 10)
+    return Point(np.zeros(1), np.array([gradient]), np.zeros(1), np.zeros(1), objective, penalty, 1., 10)
 
 
 @pytest.mark.parametrize('before, now, expected', [
