@@ -119,7 +119,7 @@ docs: $(VENV)/docs.installed
 	@echo 'The documentation is in docs/_build/html/index.html.'
 
 figures: $(VENV)/examples.installed
-	for name in method variance update_freq learning_rate raw_columns constant_rate batch_size lasso_path proximal sampled_full_gradients tutorial; do \
+	for name in method variance update_freq newton_cg raw_columns constant_rate batch_size lasso_path proximal sampled_full_gradients tutorial; do \
 		$(RUN) docs/figures/$$name.py || exit 1; done
 
 lint: $(VENV)/test.installed
