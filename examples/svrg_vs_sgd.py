@@ -14,7 +14,6 @@ rows in memory. Their epochs are iterations, which are several passes for Newton
 
 import argparse
 import logging
-import time
 
 import matplotlib
 import mxnet as mx
@@ -72,7 +71,7 @@ class LogisticRegression:
 
 
 def train(problem, method, rate, args):
-    """Train once; return epochs, gradient passes and suboptimality over time, and the time."""
+    """Train once; return epochs, gradient passes and suboptimality over time."""
     np.random.seed(args.seed)
     mx.random.seed(args.seed)
     train_data = mx.io.NDArrayIter(problem.features, problem.labels, args.batch_size, shuffle=True)
@@ -99,23 +98,19 @@ def train(problem, method, rate, args):
             points.append((epoch + 1, taken, problem.suboptimality(
                 arg_params['fc_weight'].asnumpy(), arg_params['fc_bias'].asnumpy())))
 
-    tic = time.time()
     # A linear model begins at 0: random weights times a large column are a bad start.
     module.fit(train_data, eval_metric=[], optimizer=optimizer, optimizer_params=optimizer_params,
                initializer=mx.init.Zero(), num_epoch=epochs, epoch_end_callback=record)
-    seconds = time.time() - tic
-    return (*zip(*points), seconds)
+    return zip(*points)
 
 
 def solve(problem, solver):
-    """Return the iterations of a solver of scikit-learn, the suboptimality, and the time."""
+    """Return the iterations of a solver of scikit-learn, and the suboptimality."""
     model = linear_model.LogisticRegression(
         C=1 / (problem.l2 * len(problem.labels)), solver=solver, tol=1e-7, max_iter=1000,
         random_state=0)
-    tic = time.time()
     model.fit(problem.features, problem.labels)
-    seconds = time.time() - tic
-    return model.n_iter_[0], problem.suboptimality(model.coef_, model.intercept_), seconds
+    return model.n_iter_[0], problem.suboptimality(model.coef_, model.intercept_)
 
 
 def text_of(rate):
@@ -124,7 +119,7 @@ def text_of(rate):
 
 def draw(curves, at_start, rows, args):
     figure, axes = pyplot.subplots(figsize=(7, 4.5))
-    for (method, rate, _, passes, excesses, _), style in zip(curves, ('-.', '-', '--', ':')):
+    for (method, rate, _, passes, excesses), style in zip(curves, ('-.', '-', '--', ':')):
         axes.semilogy([0, *passes], np.maximum([at_start, *excesses], 1e-15), style,
                       color=METHODS[method], linewidth=2,
                       label=method if rate is None else '%s (%g)' % (method, rate))
@@ -162,20 +157,20 @@ def main():
         runs = []
         for rate in [None] if method == 'newton_cg' else args.rates:
             runs.append((method, rate, *train(problem, method, rate, args)))
-            print('  %-23s rate %-5s ends %.1e above the optimum, %.1f s'
-                  % (method, text_of(rate), runs[-1][4][-1], runs[-1][5]), flush=True)
+            print('  %-23s rate %-5s ends %.1e above the optimum'
+                  % (method, text_of(rate), runs[-1][4][-1]), flush=True)
         curves.append(min(runs, key=lambda run: run[4][-1]))
 
-    print('\n%-23s  %5s  %6s  %6s  %18s  %7s'
-          % ('method', 'rate', 'epochs', 'passes', 'loss minus optimum', 'time'))
-    for method, rate, epochs, passes, excesses, seconds in curves:
-        print('%-23s  %5s  %6d  %6d  %18.1e  %5.2f s'
-              % (method, text_of(rate), epochs[-1], passes[-1], excesses[-1], seconds))
+    print('\n%-23s  %5s  %6s  %6s  %18s'
+          % ('method', 'rate', 'epochs', 'passes', 'loss minus optimum'))
+    for method, rate, epochs, passes, excesses in curves:
+        print('%-23s  %5s  %6d  %6d  %18.1e'
+              % (method, text_of(rate), epochs[-1], passes[-1], excesses[-1]))
     for solver in SOLVERS:
-        iterations, excess, seconds = solve(problem, solver)
+        iterations, excess = solve(problem, solver)
         passes = iterations if solver == 'saga' else ''
-        print('%-23s  %5s  %6d  %6s  %18.1e  %5.2f s'
-              % ('scikit-learn ' + solver, '', iterations, passes, excess, seconds))
+        print('%-23s  %5s  %6d  %6s  %18.1e'
+              % ('scikit-learn ' + solver, '', iterations, passes, excess))
     draw(curves, problem.suboptimality_at_start, len(problem.labels), args)
     print('\nThe picture is in %s.' % args.output)
 
