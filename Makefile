@@ -107,7 +107,7 @@ bench: $(VENV)/benchmarks.installed
 	for name in epoch_cost time_to_suboptimality tolerance beside_pytorch deep_network memory sparse_rows; do \
 		$(RUN) examples/benchmarks/$$name.py || exit 1; done
 	OPENBLAS_CORETYPE=Haswell MKLDNN_MAX_CPU_ISA=AVX2 DNNL_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=1 \
-		$(RUN) examples/benchmarks/time_to_suboptimality.py --methods 'SVRG, newton_cg' 'scikit-learn lbfgs'
+		$(RUN) examples/benchmarks/time_to_suboptimality.py --methods newton_cg 'scikit-learn lbfgs'
 	$(RUN) examples/benchmarks/batch_size.py
 	for name in hard_problems distributed; do \
 		OMP_NUM_THREADS=1 $(RUN) examples/benchmarks/$$name.py || exit 1; done
@@ -119,7 +119,7 @@ docs: $(VENV)/docs.installed
 	@echo 'The documentation is in docs/_build/html/index.html.'
 
 figures: $(VENV)/examples.installed
-	for name in method variance update_freq learning_rate raw_columns constant_rate batch_size lasso_path proximal sampled_full_gradients tutorial; do \
+	for name in method variance update_freq newton_cg raw_columns constant_rate batch_size lasso_path proximal sampled_full_gradients tutorial; do \
 		$(RUN) docs/figures/$$name.py || exit 1; done
 
 lint: $(VENV)/test.installed

@@ -16,9 +16,8 @@ extensions = ['sphinx.ext.autodoc', 'sphinx-mathjax-offline', 'sphinx_copybutton
               'myst_nb']
 autodoc_typehints = 'none'  # the text of a docstring says what is allowed
 root_doc = 'docs/index'
-# The tables of docs/benchmarks that matter are on the pages.
-include_patterns = ['docs/*.md', 'examples/README.md', 'examples/*.ipynb', 'CHANGELOG.md',
-                    'CONTRIBUTING.md', 'SECURITY.md']
+include_patterns = ['docs/*.md', 'docs/benchmarks/*.md', 'examples/README.md', 'examples/*.ipynb',
+                    'CHANGELOG.md', 'CONTRIBUTING.md', 'SECURITY.md']
 
 html_theme = 'furo'
 html_static_path = ['_static']

@@ -24,7 +24,7 @@ from matplotlib import colors, pyplot  # noqa: E402
 
 IMAGES = Path(__file__).resolve().parent.parent / 'images'
 # One color for each method in all pictures: examples/benchmarks/common.py has the same.
-SVRG, SGD, NEUTRAL = '#0072b2', '#d55e00', '#7a7a7a'
+SVRG, SGD, NEWTON, NEUTRAL = '#0072b2', '#d55e00', '#009e73', '#7a7a7a'
 GROWING_SAMPLES, FIXED_SAMPLES = '#882255', '#ddcc77'
 STYLES = (':', '-.', '--', (0, (6, 1, 1, 1, 1, 1)))
 L2 = 1e-3
@@ -82,8 +82,8 @@ def train(problem, rate, passes, update_freq=None, batch_size=16, after_batch=No
     Parameters
     ----------
     problem : OddDigits
-    rate : float or None
-        The learning rate of sgd, constant; None for newton_cg.
+    rate : float
+        The learning rate of sgd, constant.
     passes : int
         Gradient passes over the data that the run may take.
     update_freq : int, optional
@@ -96,7 +96,7 @@ def train(problem, rate, passes, update_freq=None, batch_size=16, after_batch=No
     Returns
     -------
     list of int
-        Gradient passes at the start and after each epoch, with newton_cg before each pass.
+        Gradient passes at the start and after each epoch.
     list of float
         The loss minus the optimum there.
     """
@@ -116,45 +116,26 @@ def train(problem, rate, passes, update_freq=None, batch_size=16, after_batch=No
             excesses.append(problem.loss(weight_of(module)) - problem.optimum)
 
     def after_epoch(epoch, symbol, arg_params, aux_params):
-        if rate:
-            record(epoch + 1 if update_freq is None else passes_of(module) + 2)
+        record(epoch + 1 if update_freq is None else passes_of(module, epoch))
 
     def call_after_batch(param):
         if after_batch is not None:
             after_batch(module, param.epoch, param.nbatch)
 
     logging.getLogger().setLevel(logging.WARNING)
-    params = {'learning_rate': rate} if rate else {}
-    module.fit(train_data if rate else Watched(train_data, lambda: record(passes_of(module))),
-               eval_metric=[], optimizer='sgd' if rate else 'newton_cg',
-               optimizer_params={**params, 'wd': L2}, initializer=mx.init.Zero(),
+    module.fit(train_data, eval_metric=[],
+               optimizer_params={'learning_rate': rate, 'wd': L2}, initializer=mx.init.Zero(),
                num_epoch=passes if update_freq is None else passes // 2,
                batch_end_callback=call_after_batch, epoch_end_callback=after_epoch)
-    if not rate:
-        record(passes_of(module))
     return passes_after, excesses
 
 
-class Watched:
-    """Data that call a function before each pass: newton_cg moves weights between epochs, too."""
+def passes_of(trained, epoch):
+    """Return how many gradients a row has cost at the end of an epoch.
 
-    def __init__(self, data, before_pass):
-        self._data, self._before_pass = data, before_pass
-
-    def __getattr__(self, name):
-        return getattr(self._data, name)
-
-    def __iter__(self):
-        self._before_pass()
-        return iter(self._data)
-
-
-def passes_of(trained):
-    """Return how many gradients a row SVRG has computed in snapshots, jumps, checks and epochs.
-
-    An epoch, which has two, counts from its end on, after the `epoch_end_callback`.
+    An epoch of steps has two, which the result counts at the next snapshot.
     """
-    return trained._svrg.training.passes(trained._svrg.snapshot)
+    return trained.result.passes + 2 * (epoch + 1 - trained.result.epochs)
 
 
 def arguments(script, passes, **options):

@@ -4,7 +4,7 @@ import logging
 
 import mxnet as mx
 import numpy as np
-from common import NEUTRAL, SGD, SVRG, Watched, arguments, passes_of, pyplot, save
+from common import NEUTRAL, NEWTON, SGD, arguments, passes_of, pyplot, save
 from mxnet import gluon
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
@@ -40,16 +40,15 @@ def main():
             score, mx.sym.Variable('softmax_label'))), []
         is_svrg = made is not mx.mod.Module
 
-        def record(epoch=None, *_):
+        def record(epoch, *_):
             weights, _ = trained.get_params()
-            points.append((passes_of(trained) if is_svrg else epoch + 1,
+            points.append((passes_of(trained, epoch) if is_svrg else epoch + 1,
                            above(weights['fc_weight'], weights['fc_bias'])))
 
         data = mx.io.NDArrayIter(rows, labels, BATCH_SIZE, shuffle=True)
-        trained.fit(Watched(data, record) if is_svrg else data, eval_metric=[],
-                    initializer=mx.init.Zero(), num_epoch=args.passes,
-                    optimizer_params={'momentum': 0.9, 'wd': wd, **params}, optimizer=optimizer,
-                    epoch_end_callback=None if is_svrg else record)
+        trained.fit(data, eval_metric=[], initializer=mx.init.Zero(), num_epoch=args.passes,
+                    optimizer_params={'wd': wd, **params}, optimizer=optimizer,
+                    epoch_end_callback=record)
         return np.array(points).T
 
     def block():
@@ -60,24 +59,21 @@ def main():
         net.bias.wd_mult = 0
         batches = gluon.data.DataLoader(
             gluon.data.ArrayDataset(rows, labels.reshape(-1, 1)), BATCH_SIZE, shuffle=True)
-        trainer = SVRGTrainer(net.collect_params(), 'newton_cg', {'wd': wd},
+        trainer = SVRGTrainer(net.collect_params(), 'newton_cg', {'wd': wd}, tol=1e-5,
             objective=lambda data, label: loss(net(data), label))
-        watched = Watched(batches, lambda: points.append((
-            passes_of(trainer), above(net.weight.data(), net.bias.data()))))
-        for batches_of_epoch in trainer.epochs(watched, args.passes, update_freq=2):
-            for data, label in batches_of_epoch:
-                trainer.backward(data, label)
-                trainer.step(len(data))
+        for epoch, _ in enumerate(trainer.epochs(batches, args.passes)):
+            points.append((passes_of(trainer, epoch), above(net.weight.data(), net.bias.data())))
         return np.array(points).T
 
     figure, axes = pyplot.subplots(figsize=(7, 4))
     for points, style in (
-            (module(lambda symbol: SVRGModule(symbol, update_freq=2), 'newton_cg'),
-             {'color': SVRG, 'linewidth': 2.5, 'label': 'SVRGModule'}),
-            (block(), {'color': NEUTRAL, 'linestyle': '--', 'label': 'SVRGTrainer'})):
+            (module(lambda symbol: SVRGModule(symbol, tol=1e-5), 'newton_cg'),
+             {'color': NEWTON, 'linewidth': 2.5, 'label': 'newton_cg, SVRGModule'}),
+            (block(), {'color': NEUTRAL, 'linestyle': '--', 'label': 'newton_cg, SVRGTrainer'})):
         axes.semilogy(*points, **style)
     rates = 3.0 ** np.arange(-6, 2)
-    curves = {rate: module(mx.mod.Module, 'nag', learning_rate=rate) for rate in rates}
+    curves = {rate: module(mx.mod.Module, 'nag', learning_rate=rate, momentum=0.9)
+              for rate in rates}
     best = min(rates, key=lambda rate: np.mean(curves[rate][1][-10:]))
     axes.semilogy(*curves[best], color=SGD,
                   label='SGD, the best of %d rates: %.2g' % (len(rates), best))

@@ -193,7 +193,7 @@ def write(output, name, setting, header, rows, new=True, dtype='float32'):
     print('\n' + text)
     output.mkdir(parents=True, exist_ok=True)
     with open(output / (name + '.md'), 'w' if new else 'a', encoding='utf-8') as file:
-        file.write(text if new else '\n' + text)
+        file.write(('# %s\n\n' % name.replace('_', ' ').capitalize() if new else '\n') + text)
 
 
 def save_picture(output, name, figure):

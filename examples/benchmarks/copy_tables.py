@@ -1,8 +1,7 @@
 """Copy the tables of docs/benchmarks to the pages that show them.
 
-A table is known by its script, the head of its first column and the first sentence below it. If a
-page says that the file has more, only the rows are copied that begin as one of the page's. Read the
-text beside a new table again, and that of its picture.
+A table is known by its script, the head of its first column and the first sentence below it. Read
+the text beside a new table again, and that of its picture.
 """
 
 import re
@@ -22,14 +21,11 @@ def tables_of(text):
 def with_tables(page, tables):
     """Return the text of a page with these tables in the place of its own."""
     def copied(match):
-        (key, (shown, _)), = tables_of(match[0]).items()
+        key, = tables_of(match[0])
         if key not in tables:
             raise ValueError('docs/benchmarks/%s.md has no table that begins with %r, with a '
                              'caption that begins with %r' % key)
         rows, caption = tables[key]
-        if '`docs/benchmarks/%s.md` has more' % match[3] in page:
-            begins = {row.split('|')[1] for row in shown}
-            rows = rows[:2] + [row for row in rows[2:] if row.split('|')[1] in begins]
         return ''.join(rows) + '\n' + caption
     return TABLE.sub(copied, page)
 

@@ -25,7 +25,7 @@ from svrg_optimization.proximal import L1
 
 TOL, EPOCHS, NEAR, FINE = 1e-4, 100, 1e-5, 1e-7
 GROUPS = {  # what is hard, and the kinds of problems in which it is
-    'few rows a batch, or one': ('few rows a batch', 'one row a batch', 'update_freq=1'),
+    'few rows a batch, or one': ('few rows a batch', 'one row a batch'),
     'raw columns: scales 1e6 apart, correlated, 400 of them': (
         'columns', 'unscaled', 'census', 'rotated', 'rotated 1e6', '400 columns'),
     'means far from 0: dates, years, up to 1e6 spreads': (
@@ -34,9 +34,8 @@ GROUPS = {  # what is hard, and the kinds of problems in which it is
     'tables as they ship, and little weight decay': ('as they ship', 'weak decay'),
     'a few very large rows, counts': ('outliers', 'heavy rows', 'Poisson', 'large counts'),
     'starts far off, or where the loss is flat': ('flat', 'saturated', 'far from 0'),
-    'hidden layers, Dropout, buckets, float16': ('network', 'Dropout', 'buckets', 'float16'),
-    'L1, two devices, resumed runs, rates by layer, noisy rows': (
-        'proximal', 'two devices', 'resumed', 'multiplier', 'noise in the pass')}
+    'L1, two devices, buckets, resumed runs, rates by layer, noisy rows': (
+        'proximal', 'two devices', 'buckets', 'resumed', 'multiplier', 'noise in the pass')}
 ROUNDING = 100  # times what the objective rises by where the optimum is rounded to float32
 
 
@@ -66,39 +65,20 @@ class Noisy(mx.io.NDArrayIter):
         return batch
 
 
-ACTIVATIONS = {'tanh': np.tanh, 'relu': lambda values: np.maximum(values, 0), 'sigmoid': expit}
-
-
 class Training:
-    """Rows, a network of at most one hidden layer, and how it is trained."""
+    """Rows, a linear model, and how it is trained."""
 
-    def __init__(self, features, targets, loss='squares', batch_size=10, hidden=0,
-                 activation='tanh', outputs=1, scale=0.01, wd=0., proximal=None,
-                 dtype='float32', bias=0., is_convex=False, **fit):
+    def __init__(self, features, targets, loss='squares', batch_size=10, outputs=1, scale=0.01,
+                 wd=0., proximal=None, bias=0., is_convex=False, **fit):
         self.features, self.targets = features.astype('float32'), targets.astype('float32')
-        self.loss, self.batch_size, self.hidden, self.wd = loss, batch_size, hidden, wd
-        self.activation, self.outputs, self.proximal = activation, outputs, proximal
-        self.dtype, self.is_convex, self.fit = dtype, is_convex, fit
-        rng, inputs, self.start = np.random.RandomState(0), features.shape[1], {}
-        for name, units in (('hidden', hidden), ('fc', outputs)):
-            if units:
-                self.start[name + '_weight'] = scale * rng.normal(size=(units, inputs))
-                self.start[name + '_bias'] = np.full(units, bias)
-                inputs = units
-        if dtype == 'float16':  # MXNet's FullyConnected is not for it on CPUs
-            self.start = {'w': self.start['fc_weight']}
+        self.loss, self.batch_size, self.wd = loss, batch_size, wd
+        self.outputs, self.proximal = outputs, proximal
+        self.is_convex, self.fit = is_convex, fit
+        weight = scale * np.random.RandomState(0).normal(size=(outputs, features.shape[1]))
+        self.start = {'fc_weight': weight, 'fc_bias': np.full(outputs, bias)}
 
     def symbol(self):
         layer, label = mx.sym.Variable('data'), mx.sym.Variable('label')
-        if self.dtype == 'float16':
-            weight = mx.sym.Variable('w', shape=(1, self.features.shape[1]))
-            return mx.sym.LinearRegressionOutput(
-                mx.sym.sum(mx.sym.broadcast_mul(layer, weight), axis=1), label)
-        if self.hidden:
-            layer = mx.sym.FullyConnected(layer, num_hidden=self.hidden, name='hidden')
-            layer = mx.sym.Activation(layer, act_type=self.activation)
-            if self.fit.get('dropout'):
-                layer = mx.sym.Dropout(layer, p=0.2)
         scores = mx.sym.FullyConnected(layer, num_hidden=self.outputs, name='fc')
         if self.loss in ('huber', 'poisson'):
             scores, label = mx.sym.reshape(scores, (-1,)), mx.sym.reshape(label, (-1,))
@@ -111,13 +91,7 @@ class Training:
     def objective(self, weights):
         """Return the objective, in float64."""
         layer = self.features.astype('f8')
-        if 'w' in weights:
-            scores = layer @ weights['w'].T
-        else:
-            if self.hidden:
-                layer = ACTIVATIONS[self.activation](
-                    layer @ weights['hidden_weight'].T + weights['hidden_bias'])
-            scores = layer @ weights['fc_weight'].T + weights['fc_bias']
+        scores = layer @ weights['fc_weight'].T + weights['fc_bias']
         loss = LOSSES[self.loss](scores, self.targets.reshape(-1, 1)).sum() / len(self.features)
         decayed = [value for name, value in weights.items() if not name.endswith('bias')]
         loss += self.wd / 2 * sum((value ** 2).sum() for value in decayed)
@@ -176,7 +150,7 @@ class Training:
         return Training(0 * self.features, self.targets, self.loss, outputs=self.outputs,
                         wd=1.).optimum()[0]
 
-    def run(self, momentum):
+    def run(self):
         """Train; return the objectives before and after, whether it converged, and the epochs."""
         fit = dict(self.fit)
         initializer = fit.pop('initializer', None)
@@ -186,26 +160,22 @@ class Training:
                 initializer(mx.init.InitDesc(name), array)
                 self.start[name] = array.asnumpy().astype(float)
         if fit.pop('gluon', False):
-            return self.run_gluon(momentum, fit.pop('epochs', EPOCHS), fit.pop('tol', TOL))
+            return self.run_gluon(fit.pop('epochs', EPOCHS), fit.pop('tol', TOL))
         num_epoch = fit.pop('epochs', EPOCHS)
         optimizer = 'newton_cg'
-        params = {'wd': self.wd, 'momentum': 0 if self.proximal else momentum}
-        if self.dtype == 'float16':
-            params['multi_precision'] = True
+        params = {'wd': self.wd}
         multipliers = {name: fit.pop(name) for name in ('lr_mult',) if name in fit}
-        dropout = fit.pop('dropout', False)
         iterator = Noisy if fit.pop('is_noisy', False) else mx.io.NDArrayIter
-        train_data = iterator(mx.nd.array(self.features, dtype=self.dtype), mx.nd.array(
-            self.targets, dtype=self.dtype), self.batch_size, shuffle=self.dtype == 'float32',
-            label_name='label')
+        train_data = iterator(self.features, self.targets, self.batch_size, shuffle=True,
+                              label_name='label')
         devices = [mx.cpu(i) for i in range(fit.pop('devices', 1))]
         resumes, kvstore = fit.pop('resumes', None), fit.pop('kvstore', 'local')
-        settings = {'update_freq': 2, 'tol': TOL, **fit}
+        settings = {'tol': TOL, **fit}
         symbol = self.symbol()
         if multipliers:
             optimizer = mx.optimizer.create(
-                optimizer, rescale_grad=1 / self.batch_size, wd=self.wd, momentum=momentum,
-                sym=symbol, param_idx2name=dict(
+                optimizer, rescale_grad=1 / self.batch_size, wd=self.wd, sym=symbol,
+                param_idx2name=dict(
                     enumerate(name for name in symbol.list_arguments()
                               if name not in ('data', 'label'))))
             optimizer.set_lr_mult(multipliers['lr_mult'])
@@ -216,7 +186,7 @@ class Training:
             module.fit(train_data, eval_metric=[], optimizer=optimizer, optimizer_params=params,
                        kvstore=kvstore, begin_epoch=begin, num_epoch=end,
                        initializer=mx.init.Zero(), arg_params={
-                           name: mx.nd.array(value, dtype=self.dtype)
+                           name: mx.nd.array(value)
                            for name, value in self.start.items()},
                        epoch_end_callback=lambda epoch, *_: epochs.append(epoch))
 
@@ -233,11 +203,11 @@ class Training:
             train(module, 0, num_epoch)
         weights = {name: value.asnumpy().astype(float)
                    for name, value in module.get_params()[0].items()}
-        start = {name: value.astype(self.dtype).astype(float) for name, value in self.start.items()}
-        converged = not dropout and module.has_converged
-        return self.objective(start), self.objective(weights), converged, len(epochs)
+        start = {name: value.astype('float32').astype(float) for name, value in self.start.items()}
+        return (self.objective(start), self.objective(weights), module.has_converged,
+                len(epochs))
 
-    def run_gluon(self, momentum, num_epoch, tol):
+    def run_gluon(self, num_epoch, tol):
         """Train one layer in Gluon."""
         net = gluon.nn.Dense(self.outputs, in_units=self.features.shape[1], prefix='fc_')
         net.initialize()
@@ -248,15 +218,12 @@ class Training:
                 'logistic': gluon.loss.SigmoidBCELoss(), 'huber': gluon.loss.HuberLoss(),
                 'poisson': gluon.loss.PoissonNLLLoss()}[self.loss]
         trainer = SVRGTrainer(net.collect_params(), 'newton_cg',
-                              {'momentum': momentum, 'wd': self.wd}, tol=tol,
+                              {'wd': self.wd}, tol=tol,
                               objective=lambda data, label: loss(net(data), label))
         train_data = gluon.data.DataLoader(gluon.data.ArrayDataset(
             self.features, self.targets), self.batch_size, shuffle=True)
         epochs = 0
-        for batches in trainer.epochs(train_data, num_epoch, update_freq=2):
-            for data, label in batches:
-                trainer.backward(data, label)
-                trainer.step(len(data))
+        for _ in trainer.epochs(train_data, num_epoch):
             epochs += 1
         weights = {name: param.data().asnumpy().astype(float)
                    for name, param in net.collect_params().items()}
@@ -285,14 +252,14 @@ class Buckets:
         scores = weights['fc_weight'].T[[word for word, _ in pairs]] + weights['fc_bias']
         return -sum(row[word] for row, (_, word) in zip(log_softmax(scores, axis=1), pairs))
 
-    def run(self, momentum):
+    def run(self):
         np.random.seed(0)
         data = mx.rnn.BucketSentenceIter(self.sentences, self.batch_size, buckets=[3, 5, 8],
                                          invalid_label=0)
-        module, epochs = SVRGBucketingModule(self.sym_gen, data.default_bucket_key, update_freq=2,
-                                             tol=1e-3), []
+        module, epochs = SVRGBucketingModule(
+            self.sym_gen, data.default_bucket_key, tol=1e-3), []
         module.fit(data, eval_metric=[], num_epoch=EPOCHS, initializer=mx.init.Zero(),
-                   optimizer='newton_cg', optimizer_params={'momentum': momentum},
+                   optimizer='newton_cg',
                    epoch_end_callback=lambda epoch, *_: epochs.append(epoch))
         weights = {name: value.asnumpy().astype(float)
                    for name, value in module.get_params()[0].items()}
@@ -425,14 +392,6 @@ def trainings(short, seeds):
                                    25)
         yield 'Poisson', Training(x / 3, rng.poisson(np.exp(np.clip(numbers(x / 4), -4, 4))),
                                   'poisson', 25)
-        yield 'network', Training(x, np.tanh(2 * numbers(x, 0)), hidden=12, batch_size=20)
-        yield 'network', Training(x, rng.randint(3, size=300), 'softmax', 15, hidden=16,
-                                  activation='relu', outputs=3, scale=0.5)
-        yield 'network', Training(x, signs(x), 'logistic', 10, hidden=6, activation='sigmoid',
-                                  scale=3)
-        yield 'Dropout', Training(x, signs(x), 'logistic', 20, hidden=16, activation='relu',
-                                  scale=0.3, dropout=True)
-        yield 'float16', Training(x, numbers(x, 0.1), batch_size=30, dtype='float16')
         yield 'two devices', Training(x, signs(x), 'logistic', 10, wd=1e-3, devices=2)
         yield 'two devices', Training(normal(size=(40, 60)), normal(size=40), batch_size=4,
                                       devices=2)
@@ -444,8 +403,6 @@ def trainings(short, seeds):
         yield 'multiplier', Training(x, numbers(x), batch_size=30, lr_mult={'fc_weight': 10.})
         yield 'multiplier', Training(x, signs(x), 'logistic', 30, wd=1e-3,
                                      lr_mult={'fc_bias': 20., 'fc_weight': 0.5})
-        yield 'update_freq=1', Training(normal(size=(40, 40)), normal(size=40), batch_size=5,
-                                        update_freq=1)
         for kind, features, targets, arguments in raw_columns(1000 + seed):
             for front_end in ({}, {'gluon': True}):
                 for epochs in (EPOCHS, *short):  # where scores are 0, SigmoidBCELoss has a kink
@@ -490,33 +447,31 @@ def main():
     for kind, training in trainings(range(1, 31) if args.short else (), args.seeds):
         if args.kind not in (None, kind):
             continue
-        for momentum in (0.7, 0):
-            np.random.seed(0)
-            mx.random.seed(0)
-            start, end, converged, epochs = training.run(momentum)
-            count, has_optimum = counts.setdefault(kind, [0] * 7), getattr(
-                training, 'is_convex', False)
-            least, is_near = -np.inf, False
-            if has_optimum:
-                least, rounded = training.optimum()
-                is_near = end - least <= max(NEAR * (training.constant() - least),
-                                             ROUNDING * (rounded - least))
-            is_worse = not end <= start * (1 + 1e-7)
-            is_wrong = converged and (has_optimum and not is_near or kind == 'noise in the pass')
-            count[:] = [sum(pair) for pair in zip(count, (
-                1, converged, is_near, has_optimum, is_wrong, is_worse, epochs))]
-            if args.each:
-                print('%-18s %s %10.3g → %10.3g %s %s %d' % (
-                    kind, 'nag' if momentum else 'sgd', start, end,
-                    'converged' if converged else '', '' if least == -np.inf else
-                    '%.0e of the way remains' % ((end - least) / (start - least)), epochs),
-                    flush=True)
+        np.random.seed(0)
+        mx.random.seed(0)
+        start, end, converged, epochs = training.run()
+        count, has_optimum = counts.setdefault(kind, [0] * 7), getattr(
+            training, 'is_convex', False)
+        least, is_near = -np.inf, False
+        if has_optimum:
+            least, rounded = training.optimum()
+            is_near = end - least <= max(NEAR * (training.constant() - least),
+                                         ROUNDING * (rounded - least))
+        is_worse = not end <= start * (1 + 1e-7)
+        is_wrong = converged and (has_optimum and not is_near or kind == 'noise in the pass')
+        count[:] = [sum(pair) for pair in zip(count, (
+            1, converged, is_near, has_optimum, is_wrong, is_worse, epochs))]
+        if args.each:
+            print('%-18s %10.3g → %10.3g %s %s %d' % (
+                kind, start, end,
+                'converged' if converged else '', '' if least == -np.inf else
+                '%.0e of the way remains' % ((end - least) / (start - least)), epochs),
+                flush=True)
     of_groups = {group: np.sum([counts[kind] for kind in kinds if kind in counts], axis=0)
                  for group, kinds in GROUPS.items() if not counts.keys().isdisjoint(kinds)}
     caption = (
-        'update_freq=2, tol=%g (0.001 for buckets; %g for raw columns, 1e-5 off centre; '
-        'near within %g), at most %d epochs; each by nag with a momentum of 0.7 and by '
-        'sgd; proximal ones twice by sgd.' % (TOL, FINE, NEAR, EPOCHS))
+        'newton_cg, tol=%g (0.001 for buckets; %g for raw columns, 1e-5 off centre; '
+        'near within %g), at most %d epochs.' % (TOL, FINE, NEAR, EPOCHS))
     for head, found, width in (('kind', counts, 7), ('what is hard', of_groups, 5)):
         rows = [cells(name, count) for name, count in found.items()]
         rows.append(cells('all', np.sum(list(found.values()), axis=0)))

@@ -34,7 +34,7 @@ TOLS = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4, 3e-5, 1e-5)
 SOLVERS = {'scikit-learn saga': 'saga', 'scikit-learn lbfgs': 'lbfgs',
            'scikit-learn newton-cg': 'newton-cg',
            'scikit-learn newton-cholesky': 'newton-cholesky', 'Cyanure': None}
-OURS = 'SVRG, newton_cg'
+OURS = 'newton_cg'
 OF_GRID = ('SVRG', 'contrib SVRG', 'Module, constant rate', 'Module, decaying rate')
 METHODS = (OURS, *OF_GRID, *SOLVERS)
 
@@ -160,7 +160,7 @@ def train(problem, method, rate, args):
 def train_to(problem, tol):
     """Train with newton_cg; return the time, the weights and the biases."""
     symbol, _ = common.softmax(problem.features.shape[1], problem.classes)
-    module, train_data = SVRGModule(symbol, update_freq=2, tol=tol), iterator_of(problem)
+    module, train_data = SVRGModule(symbol, tol=tol), iterator_of(problem)
     tic = time.perf_counter()
     module.fit(train_data, eval_metric=[], num_epoch=100, initializer=mx.init.Zero(),
                optimizer='newton_cg', optimizer_params={'wd': problem.l2})
@@ -261,7 +261,7 @@ def rows_of(problem, methods, args):
     for method, found in curves.items():
         _, count = reached(found[0], LEVELS[-1])
         cells = common.times([[reached(curve, level)[0] for curve in found] for level in LEVELS])
-        rate = '%g' % rates[method] if method in rates else 'found' if method == OURS else ''
+        rate = '%g' % rates[method] if method in rates else ''
         last = '' if count == np.inf else '`tol=%g`' % count if method == OURS else count
         yield [method, rate, last, *cells]
 

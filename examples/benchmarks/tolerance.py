@@ -32,7 +32,7 @@ def train(rows, labels, tol):
     scores = mx.sym.FullyConnected(mx.sym.Variable('data'), name='fc',
                                    num_hidden=classes if classes > 2 else 1)
     layer = mx.sym.SoftmaxOutput if classes > 2 else mx.sym.LogisticRegressionOutput
-    module = SVRGModule(layer(scores, mx.sym.Variable('softmax_label')), update_freq=2, tol=tol)
+    module = SVRGModule(layer(scores, mx.sym.Variable('softmax_label')), tol=tol)
     module.fit(mx.io.NDArrayIter(rows, labels, 32, shuffle=True), eval_metric=[], num_epoch=100,
                optimizer='newton_cg', optimizer_params={'wd': 1 / len(rows)})
     passes = '%d' % module.result.passes + ('' if module.has_converged else ', not called so')
@@ -67,7 +67,7 @@ def main():
                           '%.0e' % max(above, 0), '%.0e' % apart, passes))
     common.write(args.output, 'tolerance', "Objective: by how much it is above scikit-learn's, "
                  'relative; coefficient: the largest difference of one, over the largest one. '
-                 'Standardised columns, C=1, batches of 32, update_freq=2, 100 epochs at most. '
+                 'Standardised columns, C=1, batches of 32, 100 epochs at most. '
                  'Not called so: training is not said to have converged.',
                  ('data', 'tol', 'objective', 'coefficient', 'passes'), table)
 
