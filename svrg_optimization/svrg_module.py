@@ -648,10 +648,10 @@ class SVRGModule(_CountsSteps):
             monitor: Any = None, sparse_row_id_fn: Optional[Callable[[Any], Any]] = None) -> None:
         """Train the module for some epochs, with snapshots.
 
-        With newton_cg an epoch is one iteration of L-BFGS: the weights move along its way, by
-        passes over the data, and then callbacks and the validation see them. The objective falls
-        from one epoch to the next. There are no steps and no training metric, and `update_freq`
-        does not matter. `fit` ends after the epoch that finds convergence, or no lower objective.
+        With newton_cg an epoch is one iteration of Newton's method: passes over the data find a
+        point where the objective is lower, and then callbacks and the validation see its weights.
+        There are no steps, no training metric and no `batch_end_callback`, and `update_freq` does
+        not matter. `fit` ends after the epoch that finds convergence, or no lower objective.
 
         With another optimizer a snapshot is taken at the beginning of the epochs 0, `update_freq`,
         2 `update_freq` and so on. One is also taken before the first step if

@@ -10,8 +10,8 @@ SLIGHT = 0.001
 RESIDUAL = 0.1
 LEAST, GOOD = 1e-4, 0.75
 SHRINK, GROW = 0.25, 4.
-# Products of a path, and trials on it, at most.
-PRODUCTS, TRIALS = 60, 12
+# Trials on a path at most.
+TRIALS = 12
 # By how much the curvature of a loss may be less than 1: a quarter is that of the logistic one.
 CURVATURES = 4
 # Passes of a check at most.
@@ -20,7 +20,8 @@ CHECKS = 6
 SHARP = 3
 # Part of a random vector that a direction has with a probability of 0.96, beside the usual one.
 CHANCE = 0.05
-# Pairs that are kept: fewer forget what checks have taught. They have this memory at most.
+# Pairs that are kept, and products of a path: fewer forget what checks have taught. Both have this
+# memory at most.
 PAIRS, BYTES = 60, 1 << 27
 # Pairs that tell of the curvature of now: older ones are of other weights.
 LATEST = 10

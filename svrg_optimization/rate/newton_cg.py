@@ -28,7 +28,7 @@ import numpy as np
 
 from ..core.arrays import precision_of
 from .composite import minimum_of_model
-from .constants import CURVATURES, GOOD, GROW, PRODUCTS, RESIDUAL, SHRINK, SLIGHT, TRIALS
+from .constants import CURVATURES, GOOD, GROW, RESIDUAL, SHRINK, SLIGHT, TRIALS
 from .convergence import is_hidden, judge
 from .learning import begin_nearer_zero, learn, tried
 from .nearby import Nearby
@@ -94,7 +94,7 @@ def solve(objective, learned):
     nearby, points, changes = Nearby(objective, learned), [0 * gradient], [0 * gradient]
     conjugate, ray, residual, is_exact = [], [], -gradient, size == 0
     longest = np.linalg.norm(pairs.times(gradient))
-    while not is_exact and len(conjugate) < min(PRODUCTS, metric.size):
+    while not is_exact and len(conjugate) < min(pairs.room, metric.size):
         direction = pairs.times(residual)
         for former, product, curvature in conjugate:
             direction = direction - (product @ direction / curvature) * former

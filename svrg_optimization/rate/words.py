@@ -53,7 +53,8 @@ def _advice(found, objective, training):
          'passes find other gradients at the same weights: rows that are drawn, left out or '
          'changed by chance make each pass another objective'),
         (noise, 'with %s each batch has another objective' % noise),
-        (training.has_risen(found), 'it went up, a smaller learning rate is needed'),
+        (not objective.moves and training.has_risen(found),
+         'it went up, a smaller learning rate is needed'),
         (found.norm == 0, 'the gradient is 0, as at the optimum of a hinge loss or where it is '
                           'rounded to 0'),
         (is_free, flat + ': without weight decay there may be no optimum'),

@@ -14,7 +14,8 @@ MOVE = Move(length=1., product=1e-9, square=1., before=-3e-9, after=-2e-9)
 
 
 def point(objective, penalty=0., gradient=0.):
-    return Point(np.zeros(1), np.array([gradient]), np.zeros(1), np.zeros(1), objective, penalty, 1., 10)
+    nothing = np.zeros(1)
+    return Point(nothing, nothing + gradient, nothing, nothing, objective, penalty, 1., 10)
 
 
 @pytest.mark.parametrize('before, now, expected', [

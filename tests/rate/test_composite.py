@@ -46,7 +46,7 @@ class Model:
         self.at, aim = rng.normal(size=(2, metric.size))
         self.gradient = self.hessian @ (self.at - aim)
         self.learned = Learned(metric=metric, pairs=pairs_of_model, dtype='float64', point=Point(
-            self.at, self.gradient, self.gradient, 0., 0., 1., ROWS))
+            self.at, self.gradient, self.gradient, 0., 0., 0., 1., ROWS))
         self.moved = []
 
     def value(self, vector):
@@ -66,7 +66,7 @@ class Model:
         """Return the Point of the model, which is curved as its first matrix."""
         self.moved.append(move)
         by = metric.push(move)
-        return Point(self.at + by, self.gradient + self.hessian @ by, 0., 0., 0., 1., ROWS)
+        return Point(self.at + by, self.gradient + self.hessian @ by, 0., 0., 0., 0., 1., ROWS)
 
     # The minimum
 

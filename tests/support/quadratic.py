@@ -83,7 +83,8 @@ class Quadratic:
         at = self.at if kept is None else kept.weights
         at = at if move is None else at + metric.push(move)
         slope = self.slope(at, rows)
-        return Point(at, slope + self.decay * at, slope, 0 * slope, self.value(at), 0., 1., len(self.rows))
+        return Point(at, slope + self.decay * at, slope, 0 * slope, self.value(at),
+                     0., 1., len(self.rows))
 
     def point_at(self, metric, move=None):
         self.passes += 1
