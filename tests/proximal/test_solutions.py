@@ -91,6 +91,7 @@ def digits():
     return rows / 16, labels
 
 
+@pytest.mark.filterwarnings('ignore:training did not converge')  # digits: without a bound
 @pytest.mark.parametrize('data, loss, strength, tol', [
     (lasso, 'squares', 0.2, 1e-5), (digits, 'softmax', 1 / 1797, 1e-4)])
 def test_l1_finds_its_support(data, loss, strength, tol):
