@@ -17,7 +17,7 @@ import mxnet as mx
 import numpy as np
 
 from ..core.arrays import precision_of
-from ..proximal import GroupLasso, is_ours
+from ..proximal import is_ours
 from .constants import EXACT, ITERATIONS, POWER
 from .metric import Metric
 from .nearby import Nearby
@@ -85,12 +85,9 @@ def _diagonal(about, proximal):
     found, scales = about.diagonal(1.), {}
     for name, shape in about.shapes.items():
         scale, operator = np.broadcast_to(found.get(name, 1.), shape), proximal.get(name)
-        if isinstance(operator, GroupLasso):
-            scale = np.broadcast_to(scale.max(axis=tuple(
-                each for each in range(len(shape)) if each != operator.axis % len(shape)),
-                keepdims=True), shape)
-        elif operator is not None and not is_ours(operator):
-            scale = np.full(shape, scale.max())
+        if operator is not None:
+            axes = operator.axes_of_one_step(len(shape)) if is_ours(operator) else None
+            scale = np.broadcast_to(scale.max(axis=axes, keepdims=True), shape)
         scales[name] = scale / about.roots[name] ** 2
     return about.vector(scales)
 

@@ -1,16 +1,15 @@
 r"""Newton's method in a trust region, with conjugate gradients: the iterations of 'newton_cg'.
 
-From weights w with the gradient g and the Hessian A of the objective, in the variables of the
-metric, an iteration is
+With the gradient g and the Hessian A at the weights, in the variables of the metric, it is
 
 1. *solve*: conjugate gradients on :math:`A d = -g`, until the residual is small, the path leaves
-   the trust region, or the curvature along a direction is not positive [1]_. A product with A is a
-   difference of gradients, by a pass. Earlier directions and products precondition it [3]_;
-2. *trial*: the point of the path at the radius, and nearer ones, until the objective falls; the
-   radius follows the fall beside that of the quadratic model [2]_;
+   the trust region, or a curvature is not positive [1]_. A product with A is a difference of
+   gradients, by a pass. Earlier products precondition it [3]_;
+2. *trial*: the point of the path at the radius, and nearer ones, until the objective falls; what
+   it falls by beside the quadratic model sets the radius [2]_;
 3. *judge*: how far the optimum is from there, by the path that the next iteration takes.
 
-With proximal operators the path is the line to the minimum of a model (`composite.py`).
+With proximal operators the path is a line, of `composite.py`.
 
 References
 ----------
@@ -52,10 +51,9 @@ def iterate(objective, learned):
             return solve_and_judge(objective, learned), True
         learned.is_stuck = True
         verdict = judged(objective, learned)
-        if verdict.word or not (verdict.check and verdict.check.pairs):
-            break
-        verdict = solve_and_judge(objective, learned)  # with what the check has found
-        if verdict.word:
+        if verdict.check and verdict.check.pairs:
+            verdict = verdict if verdict.word else solve_and_judge(objective, learned)
+        if verdict.word or learned.is_stuck:
             break
     return verdict, False
 
@@ -87,13 +85,11 @@ def judged(objective, learned):
 
 def solve(objective, learned):
     """Return the Path of conjugate gradients, preconditioned by the pairs."""
-    agree, pairs, metric, point = (
-        objective.agree, learned.pairs, learned.metric, learned.point)
+    agree, pairs, metric, point = objective.agree, learned.pairs, learned.metric, learned.point
     gradient = metric.seen_by_loss(metric.pull(point.gradient))
     size, radius = agree(np.linalg.norm(gradient)), learned.radius
     nearby, points, changes = Nearby(objective, learned), [0 * gradient], [0 * gradient]
     conjugate, ray, residual, is_exact = [], [], -gradient, size == 0
-    longest = np.linalg.norm(pairs.times(gradient))
     while not is_exact and len(conjugate) < min(pairs.room, metric.size):
         direction = pairs.times(residual)
         for former, product, curvature in conjugate:
@@ -116,12 +112,9 @@ def solve(objective, learned):
         points.append(points[-1] + step_length * direction)
         changes.append(changes[-1] + step_length * product)
         residual = residual - step_length * product
-        longest = max(longest, np.linalg.norm(points[-1]))
-        left, moves_on, is_far = agree(
-            np.linalg.norm(residual), np.linalg.norm(pairs.times(residual)) - RESIDUAL * longest,
-            np.linalg.norm(points[-1]) > radius)
-        is_exact = left <= RESIDUAL * size and moves_on <= 0
-        if is_far:
+        left, far = agree(np.linalg.norm(residual), np.linalg.norm(points[-1]))
+        is_exact = left <= RESIDUAL * size
+        if far > radius:
             break
     learned.rows_differ |= nearby.rows_differ
     estimated = pairs.times(residual)
@@ -130,14 +123,10 @@ def solve(objective, learned):
 
 
 def step(objective, learned):
-    """Go to a point of the path where the objective is lower; tell whether there is one.
-
-    A path that is shorter than what rounding moves the outputs by leads nowhere.
-    """
+    """Go to a point of the path where the objective is lower; tell whether there is one."""
     path = learned.path
-    if path is None or objective.agree(
-            path.is_exact and np.linalg.norm(path.move) <= min(
-                learned.rounding, SLIGHT * min(learned.sizes))):
+    if path is None or objective.agree(path.is_exact and np.linalg.norm(path.move) <= min(
+            learned.rounding, SLIGHT * min(learned.sizes))):  # it is rounding alone
         return False
     for _ in range(TRIALS):
         trial = trial_at(path, learned.radius, learned.metric, learned.point)
