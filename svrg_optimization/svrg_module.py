@@ -333,6 +333,7 @@ class SVRGModule(_CountsSteps):
             if isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded:
                 shared = shared_module._svrg
             svrg.reference.bind(self, shared and shared.reference)
+            svrg.step = Step(stage=Stage.NOT_BEGUN)
             if for_training:
                 svrg.snapshot = shared.snapshot if shared else snapshot
                 self._has_our_formula = SVRGModule._svrg_grads_update_rule is getattr(
@@ -349,6 +350,8 @@ class SVRGModule(_CountsSteps):
             raise
 
     def _reset_bind(self):
+        if self.binded and self._params_dirty:
+            self._sync_params_from_devices()  # Module would go back to older weights
         super()._reset_bind()
         if not self.params_initialized:
             self._arg_params = self._aux_params = None
