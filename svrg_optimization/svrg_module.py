@@ -33,11 +33,16 @@ from .module.install import install, optimizer_kept_on_error, wrapped_optimizer
 from .module.passes import Pass
 from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
-from .module.workers import servers_hold_states, synchronize, workers_of
+from .module.workers import (
+    kvstore_of_weights,
+    servers_hold_states,
+    synchronize,
+    workers_of,
+)
 from .mxnet_repair.casts import has_casts
 from .mxnet_repair.executors import without_fusion
 from .mxnet_repair.finder import SWITCH
-from .mxnet_repair.kvstore import raise_updater_error
+from .mxnet_repair.kvstore import raise_updater_error, set_weights
 from .mxnet_repair.loader import mend_for_users
 from .proximal import ProximalOperator, ProximalOperators, weights_of
 from .rate import algorithm
@@ -328,6 +333,7 @@ class SVRGModule(_CountsSteps):
             if isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded:
                 shared = shared_module._svrg
             svrg.reference.bind(self, shared and shared.reference)
+            svrg.step = Step(stage=Stage.NOT_BEGUN)
             if for_training:
                 svrg.snapshot = shared.snapshot if shared else snapshot
                 self._has_our_formula = SVRGModule._svrg_grads_update_rule is getattr(
@@ -344,6 +350,8 @@ class SVRGModule(_CountsSteps):
             raise
 
     def _reset_bind(self):
+        if self.binded and self._params_dirty:
+            self._sync_params_from_devices()  # Module would go back to older weights
         super()._reset_bind()
         if not self.params_initialized:
             self._arg_params = self._aux_params = None
@@ -379,6 +387,8 @@ class SVRGModule(_CountsSteps):
         initializes = force_init or not self.params_initialized
         super().init_params(initializer, arg_params, aux_params, allow_missing, force_init,
                             allow_extra)
+        if initializes:
+            self._set_weights_of_kvstore()
         if initializes and initializer is None:  # as set_params calls it
             self._forget_training()
         elif initializes:
@@ -392,7 +402,15 @@ class SVRGModule(_CountsSteps):
                    allow_extra=False):
         """Set the parameters. The snapshot does not change."""
         super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
+        if allow_missing:  # else init_params has done it
+            self._set_weights_of_kvstore()
         self._forget_training()
+
+    def _set_weights_of_kvstore(self):
+        kvstore = kvstore_of_weights(self) if self.optimizer_initialized else None
+        if kvstore is not None and not is_distributed(kvstore):
+            set_weights(kvstore, executor_group.parameters(self),
+                        executor_group.gradients(self))  # or the next step undoes it
 
     def _forget_training(self):
         self._default_bucket._svrg.training.forget()

@@ -60,15 +60,21 @@ class GluonReference(Reference):
         Where a parameter has got other arrays since the last call, as by ``cast``,
         ``reset_ctx`` and another ``grad_req``, all arrays at the snapshot are dropped.
         """
-        current = [each for param in self._params
-                   for each in (param._data, param._grad, param.grad_req)]
-        if not (self._looked_up and all(map(operator.is_, current, self._looked_up))):
-            self._looked_up, self.arrays = current, {}
+        if not self.has_current_arrays():
+            self._looked_up, self.arrays = self._current(), {}
             self._trained = [param for param in self._params if param.grad_req != 'null']
             self.never_used = None
             self.adds = any(param.grad_req == 'add' for param in self._trained)
             self.current_gradients = {param.name: as_nd(param._grad) for param in self._trained}
         return self._trained
+
+    def _current(self):
+        return [each for param in self._params
+                for each in (param._data, param._grad, param.grad_req)]
+
+    def has_current_arrays(self):
+        """Tell whether no parameter has got other arrays since the last call of `trained`."""
+        return bool(self._looked_up) and all(map(operator.is_, self._current(), self._looked_up))
 
     def allocate(self):
         """Give arrays at the snapshot to all parameters, unless they have some."""

@@ -388,6 +388,7 @@ class SVRGTrainer(gluon.Trainer):
                                  '(cast, reset_ctx, grad_req)')
             self._svrg.snapshot.replace(None)
             self._svrg.training.forget()
+            self._svrg.step.stage = Stage.BEGUN  # its gradients were in these arrays
 
     @property
     def _loss_scale(self):
@@ -543,7 +544,8 @@ class SVRGTrainer(gluon.Trainer):
         checked_number('batch_size', batch_size, 'a number above 0',
                        lambda number: 0 < number < math.inf)
         overwritten = [] if summed is None else reference.overwritten()
-        if overwritten or svrg.corrects and svrg.step.stage is not Stage.READY:
+        has_gradients = svrg.step.stage is Stage.READY and reference.has_current_arrays()
+        if overwritten or svrg.corrects and not has_gradients:
             raise RuntimeError('a step needs trainer.backward(...) of its batch before it, and no '
                                'other backward pass after that%s; alpha = 0 makes plain steps' % (
                                    overwritten and ', which has overwritten the gradients of '

@@ -157,7 +157,7 @@ def _refuse_optimizer(_=None):
 def _rows(module, kvstore):
     """Return the rows of a step, by which Module divides. Like Module it looks for "_sync"."""
     is_sync = kinds.is_distributed(kvstore) and '_sync' in kvstore.type
-    return executor_group.batch_size(module) * (kvstore.num_workers if is_sync else 1)
+    return module._svrg.reference.batch_size * (kvstore.num_workers if is_sync else 1)
 
 
 def wrapped_optimizer(module, default_opt, kvstore, optimizer_params):

@@ -96,4 +96,4 @@ def reset_states(module, weights):
         updater.states.pop(key, None)
         updater.states_synced.pop(key, None)
     if module._update_on_kvstore:
-        set_weights(module._kvstore, weights)
+        set_weights(module._kvstore, weights, executor_group.gradients(module))

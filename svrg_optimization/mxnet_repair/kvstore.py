@@ -87,12 +87,13 @@ def push_all(kvstore, values):
 # MXNet has no function that sets a weight: a pushed value goes to the optimizer, and may be
 # compressed on its way.
 
-def set_weights(kvstore, weights):
-    """Set the weights in a KVStore of this process."""
+def set_weights(kvstore, weights, gradients):
+    """Set the weights that have gradients, by name and device, in a KVStore of this process."""
     updater = kvstore._updater
     set_updater(kvstore, lambda key, _, stored: weights[py_str(key)][0].copyto(stored))
-    try:
-        push_all(kvstore, {name: arrays[0] for name, arrays in weights.items()})
+    try:  # of other numbers compression would keep what it has not sent
+        push_all(kvstore, {name: [each.zeros_like() for each in arrays]
+                           for name, arrays in gradients.items()})
     finally:
         set_updater(kvstore, updater)
 

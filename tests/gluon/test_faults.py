@@ -1,6 +1,7 @@
 """What calls of SVRGTrainer refuse or warn of, and what an error leaves behind."""
 
 import concurrent.futures
+import contextlib
 import math
 import signal
 import sys
@@ -257,6 +258,24 @@ def test_parameters_with_other_arrays_drop_the_snapshot(change):
     trainer.update_full_grads(problem.loader())
     trainer.backward(*batch)
     assert trainer._svrg.snapshot.is_active
+
+
+@pytest.mark.parametrize('takes_snapshot', [False, True])
+def test_a_step_whose_gradients_went_with_their_arrays_is_an_error(takes_snapshot):
+    problem = Blocks('perceptron')
+    net = problem.net()
+    trainer, batch = problem.trainer(net), next(iter(problem.loader()))
+    trainer.update_full_grads(problem.loader())
+    trainer.backward(*batch)
+    net.collect_params().reset_ctx(mx.cpu())
+    before = weights_of(net)
+    with pytest.warns(UserWarning, match='other arrays') if takes_snapshot else (
+            contextlib.nullcontext()):
+        if takes_snapshot:
+            trainer.update_full_grads(problem.loader())
+        with pytest.raises(RuntimeError, match='a step needs trainer.backward'):
+            trainer.step(10)
+    assert all((weights_of(net)[name] == value).all() for name, value in before.items())
 
 
 def test_a_network_hybridized_with_static_shape_later_is_refused_at_the_next_step():

@@ -10,7 +10,7 @@ import mxnet as mx
 import pytest
 
 from blocks import Blocks, train
-from problems import Problem, SparseProblem
+from problems import TWO_DEVICES, Problem, SparseProblem
 from svrg_optimization import SVRGModule
 from svrg_optimization.mxnet_repair.kvstore import warn_of_rounding
 
@@ -24,11 +24,11 @@ def assert_unusable(module, kvstore, message):
     assert module._kvstore is None and module._optimizer is None
 
 
-def with_row_sparse_gradients():
+def with_row_sparse_gradients(context=mx.cpu()):
     embedded = mx.sym.Embedding(mx.sym.Variable('data'), mx.sym.Variable('table_weight'),
                                 input_dim=6, output_dim=1, sparse_grad=True)
     symbol = mx.sym.LinearRegressionOutput(mx.sym.flatten(embedded), mx.sym.Variable('label'))
-    module = SVRGModule(symbol, label_names=('label',), update_freq=1)
+    module = SVRGModule(symbol, label_names=('label',), update_freq=1, context=context)
     module.bind([('data', (4, 1))], [('label', (4,))])
     module.init_params()
     return module
@@ -152,6 +152,31 @@ def test_a_kvstore_does_not_compress_the_full_gradient(devices, threshold, when)
             module.init_optimizer(kvstore)
         module.update_full_grads(problem.iterator())
         problem.assert_full_gradient(module, svrg.full_gradient)
+
+
+@pytest.mark.parametrize('sparse', [False, True])
+@pytest.mark.parametrize('kvstore', ['local', 'device'])
+@pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
+def test_weights_that_are_set_stay_in_a_kvstore(contexts, kvstore, sparse):
+    """Also of gradients that are compressed, or stored in another way than the weights."""
+    kvstore = mx.kv.create(kvstore)
+    if sparse:
+        module, batch = with_row_sparse_gradients(contexts), mx.io.DataBatch(
+            [mx.nd.array([[0], [1], [2], [2]])], [mx.nd.ones((4,))])
+    else:
+        module, batch = Problem().bound(context=contexts), Problem().batch(10)
+        if kvstore.type == 'device':
+            kvstore.set_gradient_compression({'type': '2bit'})
+    module.init_optimizer(kvstore, optimizer_params={'learning_rate': 0})
+    module.alpha = 0
+    for number in range(2):
+        weights = {name: mx.nd.full(each.shape, number)
+                   for name, each in module.get_params()[0].items()}
+        module.set_params(weights, {})
+        module.forward_backward(batch)
+        module.update()
+        assert all((each == number).min().asscalar()
+                   for each in module.get_params()[0].values())
 
 
 def test_a_kvstore_is_refused_after_an_init_optimizer_that_failed(tmp_path):

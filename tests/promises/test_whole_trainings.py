@@ -7,6 +7,7 @@ import pytest
 import oracle
 from held_batches import assert_svrg
 from problems import TWO_DEVICES, Problem
+from svrg_optimization import SVRGModule
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
@@ -75,3 +76,48 @@ def test_batches_may_be_smaller_than_those_bound(context, is_mean):
         assert all(len(rows) == 60 // batch_size for rows in steps.values())
     problem.assert_full_gradient(module, {name: value / (20 if is_mean else 1)
                                           for name, value in svrg.full_gradient.items()})
+
+
+@pytest.mark.parametrize('shared', [(), ('weight',), ('bias',), ('weight', 'bias')])
+@pytest.mark.parametrize('reduce', ['sum', 'mean'])
+@pytest.mark.parametrize('optimizer, tol', [
+    ('sgd', 1e-5), ('newton_cg', None), ('newton_cg', 1e-5)])
+def test_heads_that_share_parameters_come_to_the_optimum_of_their_sum(optimizer, tol, reduce,
+                                                                      shared):
+    rng, scales, rows, wd = np.random.RandomState(0), (1., 3.), 37, 0.02  # the last batch is short
+    features, targets = (rng.normal(size=(2, rows, count)) for count in (3, 1))
+    names = [[('both_' if kind in shared else 'head%d_' % head) + kind
+              for kind in ('weight', 'bias')] for head in (0, 1)]
+    variables = {name: mx.sym.Variable(name) for name in sum(names, [])}
+    losses = []
+    for head, scale in enumerate(scales):
+        output = mx.sym.FullyConnected(mx.sym.Variable('data%d' % head), *[
+            variables[name] for name in names[head]], num_hidden=1)
+        loss = mx.sym.square(output - mx.sym.Variable('label%d' % head)) / 2
+        losses.append(mx.sym.MakeLoss(loss if reduce == 'sum' else mx.sym.mean(loss),
+                                      grad_scale=scale))
+    module = SVRGModule(mx.sym.Group(losses), ('data0', 'data1'), ('label0', 'label1'), tol=tol)
+    mean, size = reduce == 'mean', {'weight': 3, 'bias': 1}
+    module.fit(mx.io.NDArrayIter(
+        {'data%d' % head: features[head] for head in (0, 1)},
+        {'label%d' % head: targets[head] for head in (0, 1)}, 10), num_epoch=100,
+        eval_metric=[], optimizer=optimizer, optimizer_params={
+            'wd': wd / 10 if mean else wd,  # the optimizer divides the gradient by 10 all the same
+            **({'learning_rate': 1. if mean else 0.1} if optimizer == 'sgd' else {})})
+    places, end = {}, 0
+    for name in variables:
+        places[name] = slice(end, end + size[name.split('_')[1]])
+        end = places[name].stop
+    hessian = np.diag(np.concatenate([np.full(size[name.split('_')[1]], wd * name.endswith(
+        'weight')) for name in places]))
+    gradient = np.zeros(end)
+    for head, scale in enumerate(scales):
+        columns = np.zeros((rows, end))
+        columns[:, places[names[head][0]]], columns[:, places[names[head][1]]] = features[head], 1
+        hessian += scale * columns.T @ columns / rows
+        gradient += scale * columns.T @ targets[head][:, 0] / rows
+    optimum = np.linalg.solve(hessian, gradient)
+    found = module.get_params()[0]
+    for name, place in places.items():
+        np.testing.assert_allclose(found[name].asnumpy().ravel(), optimum[place], atol=1e-4)
+    assert tol is None or module.has_converged

@@ -115,6 +115,25 @@ class Sgd:
                 weights[name] = self.proximal[name](weights[name], own_rate)
 
 
+class Adam:
+    """Adam as MXNet defines it, which adds the weight decay to the gradient."""
+
+    def __init__(self, learning_rate, wd=0.0, rescale=1.0):
+        self.learning_rate, self.wd, self.rescale = learning_rate, wd, rescale
+        self.moments, self.updates = {}, 0
+
+    def step(self, weights, gradients):
+        self.updates += 1
+        rate = self.learning_rate * np.sqrt(1 - 0.999 ** self.updates) / (1 - 0.9 ** self.updates)
+        for name, gradient in gradients.items():
+            gradient = self.rescale * gradient + (
+                self.wd if name.endswith('weight') else 0.0) * weights[name]
+            first, second = self.moments.get(name, (0.0, 0.0))
+            first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient ** 2
+            self.moments[name] = first, second
+            weights[name] = weights[name] - rate * first / (np.sqrt(second) + 1e-8)
+
+
 class Svrg:
     """Johnson and Zhang's algorithm over a fixed order of batches; alpha(t) is Yin et al.'s."""
 
