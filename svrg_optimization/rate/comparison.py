@@ -86,11 +86,12 @@ def change(before, now, move, rounding, middle, warn_once):
     slack, is_known = rounding + steepest / ROUGHLY, math.isfinite(difference)
     if middle and is_known and not min(slopes) - slack <= difference <= max(slopes) + slack:
         between = middle()
+        is_straight = between is None or abs(between - by_slopes) <= steepest / ROUGHLY
         if between is not None:
             by_slopes = (2 * by_slopes + 4 * between) / 6
         is_known = between is not None and abs(difference - by_slopes) <= (
             rounding + max(steepest, abs(between)) / 3)
-        if not is_known:
+        if is_straight and not is_known:  # else the rule may be wrong, of a long move
             warn_once('the loss is not the function whose gradient is computed, as with BlockGrad '
                       'or an operator of your own: whether a step has made it larger is told by '
                       'the slopes along it')
