@@ -113,7 +113,7 @@ class Box(ProximalOperator):
         weight = _float64(weight).asnumpy()
         return 0. if ((low <= weight) & (weight <= high)).all() else math.inf
 
-    def axes_of_one_step(self, _):
+    def _axes_of_one_step(self, _):
         """Return the axes along which `prox` needs one step size, of so many: none."""
         return ()
 
@@ -233,7 +233,7 @@ class GroupLasso(ProximalOperator):
         """Return the strength times the sum of the norms of the groups."""
         return self.strength * _sum(self._norms(_float64(weight))) + Box(self.low).value(weight)
 
-    def axes_of_one_step(self, axes):
+    def _axes_of_one_step(self, axes):
         """Return the axes along which `prox` needs one step size, of so many: those of a group."""
         return tuple(each for each in range(axes) if each != self.axis % axes)
 

@@ -64,7 +64,7 @@ def _iterate(objective, training):
 
 
 def _has_gradient_of_snapshot(objective, learned):
-    """Tell whether the data have the gradient that the snapshot, maybe of a file, has."""
+    """Tell whether another pass finds the snapshot's gradient; set the point of the snapshot."""
     learned.point = objective.point(learned.metric)
     there = objective.point_at(learned.metric)
     far = np.linalg.norm(learned.metric.pull(there.gradient - learned.point.gradient))

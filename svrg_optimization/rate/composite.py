@@ -86,7 +86,7 @@ def _diagonal(about, proximal):
     for name, shape in about.shapes.items():
         scale, operator = np.broadcast_to(found.get(name, 1.), shape), proximal.get(name)
         if operator is not None:
-            axes = operator.axes_of_one_step(len(shape)) if is_ours(operator) else None
+            axes = operator._axes_of_one_step(len(shape)) if is_ours(operator) else None
             scale = np.broadcast_to(scale.max(axis=axes, keepdims=True), shape)
         scales[name] = scale / about.roots[name] ** 2
     return about.vector(scales)

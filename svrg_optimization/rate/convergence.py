@@ -64,8 +64,6 @@ class Verdict(NamedTuple):
     check: Optional[Check] = None
 
 
-
-
 def judge(objective, learned):
     """Return the Verdict on the latest snapshot, given the path from there."""
     path = learned.path

@@ -72,7 +72,7 @@ class Learned:
     metric : Metric or None
         The variables; None where distances are not known.
     dtype : str
-        'float32' or 'float64', that of the weights.
+        'float32' or 'float64', that of the weights; '' without a metric.
     pairs : SecantPairs or None
         Directions and their products with the Hessian.
     radius : float or None
@@ -104,6 +104,7 @@ class Learned:
         """Begin with other variables, of which nothing is known."""
         self.metric, self.dtype, self.is_fresh = metric, dtype, False
         self.rows_differ, self.largest, self.noise, self.next_check = False, 0., Noise(), 0
+        self.point = None
         self.forget_curvature(units, room)
 
     def forget_curvature(self, units, room=None):

@@ -132,7 +132,8 @@ def _begin(objective, learned, moments):
               if name in weights and is_row_sparse(weights[name])]
     lacking = (
         (objective.noise_sources, 'it has %s' % ', '.join(objective.noise_sources)),
-        (others, 'no known input is multiplied by %s' % ', '.join(sorted(others))),
+        (others, 'it has hidden layers, or others that are not linear: no input is multiplied by '
+                 '%s' % ', '.join(sorted(others))),
         (several, 'a weight is used with its transpose: %s' % ', '.join(several)),
         (np.float16 in dtypes, 'weights are float16'),
         (sparse, 'row_sparse weights have proximal operators: %s' % ', '.join(sparse)),

@@ -36,7 +36,7 @@ class Nearby:
         self.precision, self.shortest = math.sqrt(self._epsilon), math.inf
 
     def product(self, vector, curvature):
-        """Return about the vector, as weights have been rounded, and the product with it.
+        """Return the vector, as rounding of weights leaves it, and the product with that.
 
         `curvature` is about that along it.
         """

@@ -35,7 +35,7 @@ from .path import Path, trial_at
 
 
 def begin(objective, learned):
-    """Begin at the weights of now, with whose path an iteration goes on; return the Verdict."""
+    """Take a snapshot, and find the path from there; return the Verdict."""
     learn(objective, learned, None)
     if not objective.rewind():
         raise ValueError('train_data must be read several times with newton_cg, and %r can be '

@@ -1,6 +1,6 @@
 """The door to a model, its data and its workers: the function that is minimised, as rate/ sees it.
 
-All else in rate/ that learns, judges or moves is mathematics on NumPy's vectors. It takes an
+All else that learns, judges or moves is mathematics on NumPy's vectors. It takes an
 Objective, or what has its methods: tests/support/quadratic.py has the smallest one.
 """
 
@@ -80,8 +80,8 @@ class Objective:
         Whether the optimizer is 'newton_cg', so that moves between snapshots replace steps.
     is_active : bool
         Whether there is a snapshot.
-    number, batches : int
-        How many snapshots were taken, and the number of batches in the pass of the latest one.
+    number : int
+        How many snapshots were taken.
     units : float
         Factor from the objective per row to the one that a step follows, at that snapshot.
     names_of_layers : set of str
@@ -162,7 +162,7 @@ class Objective:
         self._svrg.training.passes += 1
         self._svrg.take_snapshot(self._trained.model, self._sample, self._workers, may_be_undone)
         snapshot = self._svrg.snapshot
-        self.number, self.batches = snapshot.num_taken, self._sample.read
+        self.number = snapshot.num_taken
         self.units = self.mean_gradient.per_row(snapshot.full_gradient)
         if moments is None:
             return {}

@@ -77,8 +77,8 @@ def check_newton_cg(optimizer, optimizer_params, alpha, on_servers, batches=None
         optimizer, str))  # an instance has its own rate
     for argument in names:
         if arguments.get(argument):
-            raise ValueError('%s must not be given with newton_cg, which makes no steps: it is %r'
-                             % (argument, arguments[argument]))
+            raise ValueError('%s must not be given with newton_cg, which makes no steps: leave '
+                             'out %r' % (argument, arguments[argument]))
     if not callable(alpha) and alpha == 0:
         require(SNAPSHOTS, {'newton_cg': True}, 'alpha', alpha)
     if batches is not None:

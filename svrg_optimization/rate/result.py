@@ -17,8 +17,8 @@ class Result(NamedTuple):
     norm : float
         As `gradient_norm`.
     distance : float or None
-        Distance from the optimum, relative to the weights, which `tol` bounds; None if it is not
-        known.
+        Distance from the optimum, relative to the spread of the outputs, which `tol` bounds; None
+        if it is not known.
     epochs, passes : int
         Epochs of the training so far, and passes over the data, in which each row is read once
         with its gradient. A step of SVRG reads it twice, at both weights.

@@ -87,8 +87,8 @@ class Run:
     def finish(self, epoch):
         """Let a last snapshot decide whether training has converged; say why it has ended.
 
-        Without a `tol` there is nothing to decide, so that no snapshot is taken, nor where
-        'newton_cg' has made no steps since the latest one.
+        Without a `tol` there is nothing to decide, so that no snapshot is taken, nor with
+        'newton_cg', whose latest one is judged already.
         """
         svrg, snapshot = self._svrg, self._svrg.snapshot
         if self.is_plain:

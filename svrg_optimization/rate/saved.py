@@ -13,13 +13,13 @@ _PLAIN = [field.name for field in dataclasses.fields(Learned) if field.name not 
 
 
 def state_of(learned):
-    """Return what `learned_of` takes."""
+    """Return what `learned_of` takes, of what is learned in a metric."""
     metric, pairs = learned.metric, learned.pairs
     return {
         **{name: getattr(learned, name) for name in _PLAIN}, 'noise': list(learned.noise),
         'path': learned.path and learned.path._asdict(),
-        'pairs': pairs and vars(pairs),
-        'metric': metric and {
+        'pairs': vars(pairs),
+        'metric': {
             'shapes': [[name, list(shape)] for name, shape in metric.shapes.items()],
             'multipliers': metric.multipliers,
             'blocks': [[list(block.names), block.axis, *block.moments, block.decays, block.dtype,
@@ -32,14 +32,13 @@ def learned_of(state, names):
     learned = Learned(**{name: state[name] for name in _PLAIN}, noise=Noise(*state['noise']),
                       path=state['path'] and Path(**state['path']))
     metric, pairs = state['metric'], state['pairs']
-    if metric is not None:
-        learned.metric = Metric(
-            {names.get(name, name): tuple(shape) for name, shape in metric['shapes']},
-            {names.get(name, name): value for name, value in metric['multipliers'].items()},
-            [_block([names.get(name, name) for name in of_block], *others)
-             for of_block, *others in metric['blocks']])
-        learned.pairs = SecantPairs(learned.metric.size, pairs['gamma'], pairs['room'])
-        learned.pairs.moves, learned.pairs.changes = pairs['moves'], pairs['changes']
+    learned.metric = Metric(
+        {names.get(name, name): tuple(shape) for name, shape in metric['shapes']},
+        {names.get(name, name): value for name, value in metric['multipliers'].items()},
+        [_block([names.get(name, name) for name in of_block], *others)
+         for of_block, *others in metric['blocks']])
+    learned.pairs = SecantPairs(learned.metric.size, pairs['gamma'], pairs['room'])
+    learned.pairs.moves, learned.pairs.changes = pairs['moves'], pairs['changes']
     return learned
 
 

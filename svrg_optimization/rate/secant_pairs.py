@@ -1,4 +1,4 @@
-r"""Secant pairs: the last moves between snapshots, with the changes of the gradient."""
+"""Secant pairs: the latest moves, made or only tried, with the changes of the gradient."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ def room_for(size, most):
 class SecantPairs:
     r"""The matrix H of L-BFGS, in variables whose metric is the identity.
 
-    From one snapshot to the next the variables move by s and the gradient changes by y. The last
+    Along a move s of the variables the gradient changes by y. The last
     moves are the rows of S and the changes those of Y, each divided by the root of
     :math:`s^T y`. The inverse Hessian of L-BFGS begins with :math:`\gamma I` [1]_.
 

@@ -44,7 +44,7 @@ class Training:
             self.learned.forget()
 
     def is_of_other_data(self, train_data):
-        """Tell whether these may be other data than in the last call, or a file has those."""
+        """Keep a reference to these; tell whether they may be other than in the last call."""
         former, self.data = self.data, reference_to(train_data)
         return self.is_resumed or former is None or former() is not train_data
 

@@ -30,6 +30,8 @@ def doubled(number):
     (PERCEPTRON, {'context': TWO_DEVICES}, {'optimizer': 'adam', 'kvstore': 'device'}, '1'),
     (PERCEPTRON, {'context': DEVICES}, {'optimizer': 'adam', 'kvstore': 'local'}, '0'),
     (PERCEPTRON, {'full_grad_batches': doubled}, {}, '1'),
+    pytest.param(Problem('softmax', rows=37), {'tol': 1e-9}, {}, '1',
+                 marks=pytest.mark.filterwarnings('ignore:training did not converge')),
     (PERCEPTRON, {'fixed_param_names': ['hidden_bias']}, {}, '1'),
     (Sequences(), {'fixed_param_names': ['fc_bias']}, {}, '1'),
     (PERCEPTRON, {'proximal': L1(0.2, high=0.1)}, {'momentum': 0.}, '1'),

@@ -148,6 +148,7 @@ def test_callbacks_and_files_have_the_weights_and_the_result_of_each_iteration(
     assert len(logged) == len(seen)
 
 
+@pytest.mark.exact_data
 @both
 def test_at_the_optimum_callbacks_are_called_once(front_end, tmp_path):
     """In a second training, with the files of the first, and in one that begins there."""
@@ -174,6 +175,7 @@ def killed(front_end, folder):
     globals()[front_end]('softmax', Path(folder)).fit(8, at_end=kill)
 
 
+@pytest.mark.exact_data
 @both
 def test_a_training_that_is_killed_goes_on_to_the_same_bits(front_end, tmp_path):
     status = run_python('-c', 'import sys; from test_iterations import killed; '
@@ -246,6 +248,7 @@ class WithLayer(Blocks):
             'layer_gamma': mx.nd.ones(4), 'layer_beta': mx.nd.zeros(4)})}
 
 
+@pytest.mark.exact_data
 @both
 @pytest.mark.parametrize('layer', [None, 'Dropout', 'BatchNorm'])
 def test_other_models_are_refused_before_a_weight_has_changed(front_end, layer, monkeypatch):
@@ -259,6 +262,7 @@ def test_other_models_are_refused_before_a_weight_has_changed(front_end, layer, 
         np.testing.assert_array_equal(training.weights()[name], value.astype('f4'))
 
 
+@pytest.mark.exact_data
 @both
 @pytest.mark.parametrize('layer', [None, 'Dropout', 'BatchNorm'])
 def test_a_tol_that_cannot_be_checked_is_told_once_at_the_beginning(front_end, layer, monkeypatch):
