@@ -12,7 +12,7 @@ import oracle
 from checkpoints import SETTINGS, bits, bound, load, train
 from problems import TWO_DEVICES, Problem
 from sequences import LENGTHS, Sequences
-from svrg_optimization import SVRGBucketingModule
+from svrg_optimization import SVRGBucketingModule, SVRGModule
 from svrg_optimization.proximal import L1
 
 PROBLEM = Problem('softmax', rows=37)  # that of the fixture `saved`
@@ -30,8 +30,6 @@ def doubled(number):
     (PERCEPTRON, {'context': TWO_DEVICES}, {'optimizer': 'adam', 'kvstore': 'device'}, '1'),
     (PERCEPTRON, {'context': DEVICES}, {'optimizer': 'adam', 'kvstore': 'local'}, '0'),
     (PERCEPTRON, {'full_grad_batches': doubled}, {}, '1'),
-    pytest.param(Problem('softmax', rows=37), {'tol': 1e-9}, {}, '1',
-                 marks=pytest.mark.filterwarnings('ignore:training did not converge')),
     (PERCEPTRON, {'fixed_param_names': ['hidden_bias']}, {}, '1'),
     (Sequences(), {'fixed_param_names': ['fc_bias']}, {}, '1'),
     (PERCEPTRON, {'proximal': L1(0.2, high=0.1)}, {'momentum': 0.}, '1'),
@@ -255,3 +253,16 @@ def test_different_shares_are_saved_again_under_another_kvstore(prefix):
         module.save_checkpoint(prefix, epoch)
         for share, expected in zip(module._param_dict, shares):
             np.testing.assert_array_equal(share['fc_weight'].asnumpy(), expected)
+
+
+@pytest.mark.filterwarnings('ignore:training did not converge')
+def test_what_is_learned_beside_sgd_is_written_with_and_without_pairs(prefix):
+    module = PROBLEM.module(tol=1e-9)
+    module.fit(PROBLEM.iterator(), eval_metric=[], num_epoch=3, epoch_end_callback=(
+        mx.callback.module_checkpoint(module, prefix, 1, True)))
+    counts = []
+    for epoch in (1, 2, 3):
+        loaded = SVRGModule.load(prefix, epoch, True, label_names=['label'])
+        loaded.fit(PROBLEM.iterator(), eval_metric=[], begin_epoch=epoch, num_epoch=epoch)
+        counts.append(len(loaded._svrg.training.learned.pairs))
+    assert counts == [1, 2, 3]  # of the file, and of the move to the last snapshot
