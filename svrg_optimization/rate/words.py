@@ -25,7 +25,7 @@ def sentence(found, objective, training):
         What is known of the training.
     """
     tol = objective.tol
-    if found.reason == 'epochs used up' and tol is None and not objective.moves:
+    if found.reason == 'epochs used up' and tol is None:
         return 'all epochs are trained'  # nobody has asked for convergence
     return REASONS[found.reason] % {
         'to': '' if tol is None else ' to tol=%g' % tol, 'dtype': objective.dtype,
