@@ -96,14 +96,14 @@ def rounding_of_outputs(learned, proximal):
     """Return how far rounding may move the outputs beside their spread.
 
     A random error of the gradient stands for that of rounding, which H amplifies where it is flat.
-    What rounding of the weights does counts at a floor, or where it is more than a floor may be.
     """
     metric, weights = learned.metric, learned.point.weights
     error = np.random.RandomState(0).normal(size=metric.size)
     moved = learned.relative(learned.noise.rounding * metric.resolved(
         learned.pairs.times(error / np.linalg.norm(error)), weights, proximal))
-    of_weights = metric.rounding(weights, learned.dtype) / 2 / min(learned.sizes)
-    return math.hypot(moved, of_weights) if learned.is_stuck or of_weights > SLIGHT else moved
+    if learned.is_stuck:
+        moved = math.hypot(moved, metric.rounding(weights, learned.dtype) / 2 / min(learned.sizes))
+    return moved
 
 
 def _confirmed(objective, learned, enough):

@@ -126,8 +126,14 @@ class Learned:
 
     @property
     def sizes(self):
-        """Sizes of the outputs, of which distances are parts."""
-        return self.metric.sizes_of_outputs(self.point.weights, self.rounding)
+        """Sizes of the outputs, of which distances are parts.
+
+        Rounding of outputs is that of their own size here: what cancels between weights says
+        nothing of whether all rows have the same output.
+        """
+        metric, weights = self.metric, self.point.weights
+        return metric.sizes_of_outputs(weights, precision_of(self.dtype) * np.linalg.norm(
+            metric.whiten(weights)) + self.pairs.gamma * self.noise.rounding)
 
     def relative(self, move):
         """Return how long a move is beside the size of each output, the largest of all."""
