@@ -89,8 +89,7 @@ def agreed(optimizer):
     """
     optimizer = getattr(optimizer, 'default_opt', optimizer)
     names = {name for base in type(optimizer).__mro__[:-1] for name in signature(base).parameters}
-    arguments, scheduler = {}, optimizer.lr_scheduler
-    arguments['learning_rate'] = float(optimizer.learning_rate)
+    arguments, scheduler = {'learning_rate': float(optimizer.learning_rate)}, optimizer.lr_scheduler
     for name in sorted(names - {'rescale_grad', 'learning_rate'}):
         value = getattr(optimizer, name, None)
         arguments[name] = value if isinstance(value, (numbers.Real, np.generic)) else None

@@ -63,6 +63,7 @@ class Reference:
 
     adds = False  # whether a step's gradients are added to those that its arrays have
     weighs_padding = False  # whether a pass has had padding that could not be cut off
+    batch_size = None  # rows that the model is bound for
 
     def noise_sources(self):
         """List the layers, such as Dropout, that make the objective differ from batch to batch."""
@@ -227,14 +228,12 @@ class BatchesOfPass:
     states : object
         What the model carries from batch to batch.
     is_repeated : bool
-        Whether a batch is computed several times, with the same random numbers.
-    draws_random_numbers : bool
-        Whether random layers draw anew. Otherwise they repeat their last draw.
+        Whether a batch is computed once more, which tells whether it draws random numbers.
     reads_inputs : bool
         Whether `inputs_of_weights` of each batch is asked after its gradients.
     """
 
-    is_repeated, draws_random_numbers, reads_inputs, states = False, True, False, ()
+    is_repeated, reads_inputs, states = False, False, ()
 
     def __init__(self, train_data, count=None):
         self.train_data, self.count = train_data, count

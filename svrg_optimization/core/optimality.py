@@ -69,11 +69,6 @@ class MeanGradient:
         self._scale_of, self.multipliers, self.decays = scale_of, multipliers, decays
         self._optimizer, self.proximal = optimizer, dict(proximal)
 
-    @property
-    def is_smooth(self):
-        """Whether there is no proximal operator."""
-        return not self.proximal
-
     def updated(self, names):
         """List the parameters among some that are updated."""
         return [name for name in self.multipliers if name in names]

@@ -108,7 +108,7 @@ class SVRG:
         total = self.reference.new_sum()
         self.reference.begin_pass()
         for number, batch in enumerate(batches, 1):
-            part = self.reference.gradient(model, batch, a_pass, a_pass.draws_random_numbers)
+            part = self.reference.gradient(model, batch, a_pass, draws=True)
             joined = joined_count(batch)
             total.yielded += joined
             if part.rows:

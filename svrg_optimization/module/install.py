@@ -115,8 +115,7 @@ def _must_update_on_workers(module, kvstore, optimizer, optimizer_params):
 
     The user may have decided otherwise in the environment.
     """
-    klass, _, _ = class_name_and_arguments(optimizer, optimizer_params)
-    moves = klass is Newton_CG
+    moves = class_name_and_arguments(optimizer, optimizer_params)[0] is Newton_CG
     if (not moves and not module._proximal.by_name or not kinds.has_servers(kvstore)
             or not kinds.is_synchronous(kvstore) or 'MXNET_UPDATE_ON_KVSTORE' in os.environ
             or any(executor_group.sparse_parameters(module))):

@@ -27,7 +27,7 @@ class ModuleReference(Reference):
     of the pass under way and returns the module of its bucket, if there are buckets.
     """
 
-    bucket_of = batch_size = None
+    bucket_of = None
 
     def __init__(self, model, graph, warn_once, settings):
         nodes = graph['nodes']

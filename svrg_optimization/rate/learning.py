@@ -7,7 +7,7 @@ import numpy as np
 
 from ..core.arrays import is_row_sparse, precision_of
 from .comparison import Compared, Move, change, is_worse
-from .constants import PAIRS, ROUGHLY, SLIGHT
+from .constants import ROUGHLY, SLIGHT
 from .learned import Noise
 from .metric import Metric, blocks_of
 from .path import Trial
@@ -104,7 +104,7 @@ def fits(learned, objective):
         return True
     return not objective.noise_sources and (
         metric.shapes, metric.multipliers) == _shapes_and_multipliers(objective) and (
-            (learned.path is None or learned.path.end is None) or bool(mean_gradient.proximal))
+            learned.path is None or (learned.path.end is not None) is bool(mean_gradient.proximal))
 
 
 def _shapes_and_multipliers(objective):
@@ -124,7 +124,7 @@ def _begin(objective, learned, moments):
     mean_gradient, weights = objective.mean_gradient, objective.weights
     shapes, multipliers = _shapes_and_multipliers(objective)
     size, dtypes = sum(map(math.prod, shapes.values())), [each.dtype for each in weights.values()]
-    room = room_for(size, PAIRS)
+    room = room_for(size)
     others = set(shapes) - objective.names_of_layers
     several = [name for name, count in collections.Counter(
         layer.weight for layer in moments).items() if count > 1]

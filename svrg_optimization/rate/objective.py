@@ -91,7 +91,7 @@ class Objective:
     def __init__(self, svrg, trained, a_pass=None, workers=None):
         self._svrg, self._trained, self._workers = svrg, trained, workers
         self._first_pass = self._pass = a_pass
-        self._sample, self._reference, self._is_read = None, svrg.reference, False
+        self._reference, self._is_read = svrg.reference, False
         self.tol, self.moves, self.warn_once = svrg.settings.tol, trained.moves, svrg.warn_once
         self.is_active = svrg.snapshot.is_active
         self.number = svrg.snapshot.num_taken
@@ -105,7 +105,7 @@ class Objective:
 
     @property
     def mean_gradient(self):
-        """The MeanGradient, with multipliers, decays, momentum and proximal operators."""
+        """The MeanGradient, with multipliers, decays and proximal operators."""
         return self._trained.mean_gradient()
 
     @property
@@ -166,7 +166,8 @@ class Objective:
         self.units = self.mean_gradient.per_row(snapshot.full_gradient)
         if moments is None:
             return {}
-        self.point_of_batch(Metric({}, {}), draws=True)  # gluon's layers tell if they draw then
+        self._sample.is_repeated = True
+        self.point_of_batch(Metric({}, {}))  # gluon's layers tell whether they draw then
         self.names_of_layers = moments.names
         return moments.of_all(self._workers)
 
@@ -178,7 +179,7 @@ class Objective:
             yield
         except BaseException:
             if self._svrg.snapshot.full_gradient is not former:
-                self._svrg.snapshot.is_stale = True  # the next one sets the rate
+                self._svrg.snapshot.is_stale = True  # nothing is known of it
                 forget()
             raise
 
@@ -198,7 +199,7 @@ class Objective:
         """Tell whether the model has the weights of the snapshot, and batches as many rows."""
         snapshot, reference = self._svrg.snapshot, self._reference
         return snapshot.is_active and not snapshot.is_stale and (
-            reference.new_sum().batch_size in (None, snapshot.full_gradient.batch_size)) and (
+            reference.batch_size in (None, snapshot.full_gradient.batch_size)) and (
                 _are_equal(reference.weights(), reference.values_of(self._trained.model)))
 
     def has_moved_from(self, kept):
@@ -246,15 +247,8 @@ class Objective:
         return self._point_near(
             metric, move, self._pass.batches(self._reference.batches_at_once), self._pass)
 
-    def point_of_batch(self, metric, move=None, draws=None):
-        """Return the Point that the drawn batch finds there, None without one or of padding.
-
-        If `draws` is given, random layers draw new numbers, or repeat the last ones.
-        """
-        if self._sample is None:
-            return None
-        if draws is not None:
-            self._sample.is_repeated, self._sample.draws_random_numbers = True, draws
+    def point_of_batch(self, metric, move=None):
+        """Return the Point that the drawn batch finds there, None if it is all padding."""
         return self._point_near(metric, move, [self._sample.batch], self._sample)
 
     def _point_near(self, metric, move, batches, a_pass):

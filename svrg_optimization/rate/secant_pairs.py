@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from .constants import BYTES, LATEST
+from .constants import BYTES, LATEST, PAIRS
 
 
-def room_for(size, most):
+def room_for(size):
     """Return how many pairs of so many float64 numbers are kept, `most` at most."""
     if not size:
         return 0
-    return min(most, max(size, LATEST), BYTES // (2 * size * np.dtype(float).itemsize))
+    return min(PAIRS, max(size, LATEST), BYTES // (2 * size * np.dtype(float).itemsize))
 
 
 class SecantPairs:

@@ -82,10 +82,11 @@ def test_gamma_is_the_inverse_of_the_largest_curvature_of_the_latest_pairs():
 
 def test_a_large_model_keeps_fewer_pairs(monkeypatch):
     monkeypatch.setattr(secant_pairs, 'BYTES', 100000)
-    assert [room_for(size, 60) for size in (6, 12, 62, 90, 200)] == [10, 12, 60, 60, 31]
+    assert [room_for(size) for size in (6, 12, 62, 90, 200)] == [10, 12, 60, 60, 31]
     monkeypatch.setattr(secant_pairs, 'BYTES', 1000)
-    assert [room_for(size, 60) for size in (6, 12, 62, 63, 0)] == [10, 5, 1, 0, 0]
-    assert room_for(6, 3) == 3
+    assert [room_for(size) for size in (6, 12, 62, 63, 0)] == [10, 5, 1, 0, 0]
+    monkeypatch.setattr(secant_pairs, 'PAIRS', 3)
+    assert room_for(6) == 3
 
 
 def test_without_room_a_pair_teaches_gamma_alone():

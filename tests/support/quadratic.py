@@ -23,7 +23,7 @@ class Quadratic:
         self.weights, self.number, self.passes = {'w': self.now[None]}, 0, 0
         self.batches, self._drawn, self._is_active = -(-len(rows) // batch), slice(0, batch), False
         self.mean_gradient = SimpleNamespace(
-            multipliers={'w': 1.}, decays={'w': decay}, proximal={}, is_smooth=True)
+            multipliers={'w': 1.}, decays={'w': decay}, proximal={})
 
     def agree(self, *numbers):
         return numbers if len(numbers) > 1 else numbers[0]
@@ -90,7 +90,7 @@ class Quadratic:
         self.passes += 1
         return self.point(metric, move=move)
 
-    def point_of_batch(self, metric, move=None, draws=None):
+    def point_of_batch(self, metric, move=None):
         return self.point(metric, rows=self._drawn, move=move)
 
 
