@@ -33,12 +33,7 @@ from .module.install import install, optimizer_kept_on_error, wrapped_optimizer
 from .module.passes import Pass
 from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
-from .module.workers import (
-    kvstore_of_weights,
-    servers_hold_states,
-    synchronize,
-    workers_of,
-)
+from .module.workers import kvstore_of_weights, servers_hold_states, synchronize, workers_of
 from .mxnet_repair.casts import has_casts
 from .mxnet_repair.executors import without_fusion
 from .mxnet_repair.finder import SWITCH

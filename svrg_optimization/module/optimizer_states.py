@@ -3,11 +3,7 @@
 import copy
 
 from ..mxnet_repair.kvstore import set_weights
-from ..svrg_optimizer import (
-    check_state,
-    class_name_and_arguments,
-    set_update_counts,
-)
+from ..svrg_optimizer import check_state, class_name_and_arguments, set_update_counts
 from . import executor_group
 from .workers import counts_of_updates, servers_hold_states
 
