@@ -1,8 +1,8 @@
 r"""The confirmation: how much flatter the objective may be than a quadratic model of it.
 
-A snapshot's way to the optimum, :math:`d = -H g`, is right if H is the inverse of the Hessian A.
+A snapshot's step to the optimum, :math:`d = -H g`, is right if H is the inverse of the Hessian A.
 If :math:`\theta` is the smallest curvature of the objective beside that of the model, the smallest
-eigenvalue of HA, the way that is left is :math:`A^{-1} g`, at most
+eigenvalue of HA, the step that is left is :math:`A^{-1} g`, at most
 
 .. math:: \|A^{-1} g\| \le \|H g\| + \left(\frac{1}{\theta} - 1\right)
           \sqrt{\lambda_{max}(H) \, g^T H g}.
@@ -60,10 +60,10 @@ class Curvature(NamedTuple):
     changes: np.ndarray
 
 
-def bound(pairs, way, smallest):
-    """Return how far the optimum is at most, given the way by SecantPairs and θ."""
-    error = math.sqrt(max(pairs.largest() * (way @ pairs.inverse()(way)), 0.))
-    return float(np.linalg.norm(way)) + error * (1 / smallest - 1)
+def bound(pairs, step, smallest):
+    """Return how far the optimum is at most, given the step by SecantPairs and θ."""
+    error = math.sqrt(max(pairs.largest() * (step @ pairs.inverse()(step)), 0.))
+    return float(np.linalg.norm(step)) + error * (1 / smallest - 1)
 
 
 def flattest(nearby, pairs, sees, agree, seed=0):

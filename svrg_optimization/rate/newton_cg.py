@@ -4,12 +4,10 @@ With the gradient g and the Hessian A at the weights, in the variables of the me
 
 1. *solve*: conjugate gradients on :math:`A d = -g`, until the residual is small, the path leaves
    the trust region, or a curvature is not positive [1]_. A product with A is a difference of
-   gradients, by a pass. Earlier products precondition it [3]_;
+   gradients, by a pass. Earlier products precondition it [3]_. With operators see `composite`;
 2. *trial*: the point of the path at the radius, and nearer ones, until the objective falls; what
    it falls by beside the quadratic model sets the radius [2]_;
 3. *judge*: how far the optimum is from there, by the path that the next iteration takes.
-
-With proximal operators the path is a line, of `composite.py`.
 
 References
 ----------
