@@ -86,7 +86,7 @@ class MeanGradient:
         vector = metric.vector({name: dense(weights[name][0]) for name in metric.shapes})
         decays = metric.vector({name: np.full(shape, self.decays[name])
                                 for name, shape in metric.shapes.items()})
-        scale, seen = self._scale_of(full_gradient), metric.seen_by_loss(slopes)
+        scale, seen = self._scale_of(full_gradient), metric.without_common(slopes)
         return Point(vector, scale * seen + decays * vector, slopes, scale * (slopes - seen),
                      self.smooth_objective(full_gradient, weights), self.penalty(weights),
                      self.per_row(full_gradient), full_gradient.rows)

@@ -89,7 +89,8 @@ def _of_regression(loss, factor, attrs, scores, labels):
 def _log_probability(axis):
     """Return the operation that takes scores and classes, and returns the log of each softmax."""
     scores, classes = mx.sym.Variable('scores'), mx.sym.Variable('classes')
-    return nd.CachedOp(mx.sym.pick(mx.sym.log_softmax(scores, axis=axis), classes, axis=axis))
+    logs = mx.sym.pick(mx.sym.log_softmax(scores, axis=axis), classes, axis=axis)
+    return nd.CachedOp(mx.sym.broadcast_minimum(logs, mx.sym.zeros((1,))))  # rounding alone is more
 
 
 def _softmax(attrs, scores, labels):

@@ -17,42 +17,51 @@ from .secant_pairs import SecantPairs
 class Noise(NamedTuple):
     """The gradient of a batch, of whose size half the precision is rounding.
 
-    A saturated loss has small gradients, whose rounding is that of what cancels in them: that of
-    the gradient at weights of 0. Errors of a loss may all have one sign. What a softmax shows of
-    them, where outputs have something in common, is at least as large in other directions.
+    A saturated loss has small gradients, whose rounding is that of what cancels in them. That has
+    the size of the gradient where all rows have the mean output, and of what rounding of this
+    output changes: by chance in each row, unless all have the same. Errors of a loss may all have
+    one sign. What a softmax shows of them, where outputs have something in common, is at least as
+    large in other directions.
 
     Attributes
     ----------
     of_batch : float
         Norm of that gradient, in the variables.
-    of_zero : float
-        Norm at weights of 0.
     rounding : float
         Rounding of a gradient.
+    of_mean : numpy.ndarray
+        For each output the norm of the gradient of the blocks' weights where all rows have the
+        mean output.
     """
 
     of_batch: float = 0.
-    of_zero: float = 0.
     rounding: float = 0.
+    of_mean: np.ndarray = np.zeros(0)
 
     @classmethod
-    def measured(cls, objective, metric, dtype, now, before):
-        """Return that of the drawn batch at the Point `now`; the one before if it is padding."""
-        here, of_zero = objective.point_of_batch(metric), before.of_zero
+    def measured(cls, objective, metric, dtype, now, before, gamma):
+        """Return that of the drawn batch at the Point `now`; the one before if it is padding.
+
+        `gamma` is that of the pairs.
+        """
+        here = objective.point_of_batch(metric)
         if here is None:
             return before
-        if not of_zero:
-            there = objective.point_of_batch(metric, -metric.whiten(here.weights))
-            of_zero = float(np.linalg.norm(metric.pull(there.gradient)))
-            of_zero = of_zero if math.isfinite(of_zero) else 0.
+        at = metric.whiten(here.weights)
+        of_rows = metric.of_rows(at)
+        there = objective.point_of_batch(metric, -of_rows)
+        mean, epsilon = float(np.linalg.norm(at - of_rows)), precision_of(dtype)
+        part = epsilon * mean / max(epsilon * mean, np.linalg.norm(of_rows)) if mean else 0.
+        of_mean = np.nan_to_num(metric.pull(there.gradient), posinf=0., neginf=0.)
+        cancelling = np.linalg.norm(of_mean) + mean / gamma * max(part, 1 / math.sqrt(now.rows))
         of_batch, size = (float(np.linalg.norm(part(here.gradient)))
                           for part in (metric.pull, metric.sizes))
         if not math.isfinite(size):
-            return before._replace(of_zero=of_zero)
+            return before
         of_batch, rounding = objective.agree(of_batch, max(
-            max(size, of_zero) * precision_of(dtype) / 2,
+            max(size, cancelling) * epsilon / 2,
             float(np.linalg.norm(metric.pull_unseen(now.unseen)))))
-        return cls(of_batch, of_zero, rounding)
+        return cls(of_batch, rounding, metric.lengths_of_outputs(metric.of_rows(of_mean)))
 
 
 @dataclasses.dataclass
@@ -124,16 +133,25 @@ class Learned:
         return self.metric.rounding(self.point.weights, self.dtype) + (
             self.pairs.gamma * self.noise.rounding)
 
+    def rounding_of_objective(self, point):
+        """Return by how much rounding of the outputs may change the objective of a Point."""
+        outputs = self.metric.rounding(point.weights, self.dtype)
+        return outputs * (self.noise.of_batch + outputs / self.pairs.gamma)
+
     @property
     def sizes(self):
         """Sizes of the outputs, of which distances are parts.
 
-        Rounding of outputs is that of their own size here: what cancels between weights says
-        nothing of whether all rows have the same output.
+        Where all rows have the same output, so that its spread is rounding, what moves it by less
+        than its rounding is nothing. If the gradient at the mean is rounding, too, so is a spread
+        of several times the rounding. What cancels between weights says nothing of it.
         """
-        metric, weights = self.metric, self.point.weights
-        return metric.sizes_of_outputs(weights, precision_of(self.dtype) * np.linalg.norm(
-            metric.whiten(weights)) + self.pairs.gamma * self.noise.rounding)
+        metric, weights, noise = self.metric, self.point.weights, self.noise
+        spreads = metric.spreads_of_outputs(weights)
+        rounding = precision_of(self.dtype) * np.linalg.norm(
+            metric.whiten(weights)) + self.pairs.gamma * noise.rounding
+        times = np.where(noise.of_mean <= ROUGHLY * noise.rounding, ROUGHLY, 1)
+        return np.where(spreads <= times * rounding, ROUGHLY * rounding / SLIGHT, spreads)
 
     def relative(self, move):
         """Return how long a move is beside the size of each output, the largest of all."""
@@ -152,7 +170,8 @@ class Learned:
     def falls_along(self, name):
         """Tell whether the gradient of a parameter is more than rounding."""
         gradient = self.metric.pull(self.point.gradient)
-        return np.linalg.norm(self.metric.arrays(gradient)[name]) > ROUGHLY * self.noise.rounding
+        return np.linalg.norm(self.metric.arrays(gradient)[name]) > (
+            ROUGHLY * self.rounding / self.pairs.gamma)
 
     def columns_that_rounding_hides(self):
         """Name the columns along which rounding weighs most, where they are nearly dependent."""

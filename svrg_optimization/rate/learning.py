@@ -12,6 +12,7 @@ from .learned import Noise
 from .metric import Metric, blocks_of
 from .path import Trial
 from .secant_pairs import room_for
+from .unseen_biases import find_unseen_biases
 
 
 def learn(objective, learned, before, is_resumed=False, trial=None):
@@ -94,6 +95,8 @@ def _take(objective, learned, before, is_resumed, trial):
         _begin(objective, learned, moments)
     if learned.metric is not None:
         _find_invariant(objective, learned.metric, is_fresh)
+        if is_fresh:
+            find_unseen_biases(objective, learned.metric, learned.dtype)
     return is_fresh
 
 
@@ -174,7 +177,8 @@ def _compared(objective, learned, before):
     learned.rows_differ |= bool(objective.agree(former is not None and former.rows != now.rows))
     learned.largest = max([learned.largest, *(
         abs(each.objective) for each in (former, now) if each and math.isfinite(each.objective))])
-    learned.noise = Noise.measured(objective, metric, learned.dtype, now, learned.noise)
+    learned.noise = Noise.measured(objective, metric, learned.dtype, now, learned.noise,
+                                   learned.pairs.gamma)
     move = Move() if former is None else Move.between(metric, former, now, objective.agree)
     rise = -math.inf
     if move.length:
@@ -185,18 +189,12 @@ def _compared(objective, learned, before):
             there = objective.point_at(metric, -whole / 2)
             return float(objective.agree(whole @ metric.pull(there.gradient)))
 
-        rise = change(former, now, move, rounding_of_objective(learned, now), (
-            None if objective.leaves_out_rows else slope_in_the_middle), objective.warn_once)
+        rounding = ROUGHLY * precision_of(learned.dtype) * learned.largest
+        rise = change(former, now, move, rounding + learned.rounding_of_objective(now), (
+            None if learned.rows_differ else slope_in_the_middle), objective.warn_once)
     elif not np.isfinite(now.gradient).all():
         rise = math.inf
     return Compared(former, now, move, objective.agree(rise))
-
-
-def rounding_of_objective(learned, now):
-    """Return by how much rounding may change the objective: of its sum, and of the outputs."""
-    of_outputs = learned.metric.rounding(now.weights, learned.dtype)
-    return ROUGHLY * precision_of(learned.dtype) * learned.largest + of_outputs * (
-        learned.noise.of_batch + of_outputs / learned.pairs.gamma)
 
 
 def _learn_pair(learned, move):

@@ -6,13 +6,12 @@ import math
 import numpy as np
 
 from ..core.arrays import precision_of
-from .constants import ROUGHLY, SLIGHT
 
 _EPSILON = precision_of(float)
 _SMALLEST = 10 * _EPSILON  # times the columns: an eigenvalue of a correlation matrix is rounding
 _SMALL = 1e-3  # a part of a spread, or of a mean, that is worth a word
 _LARGE = 1e-6  # beside the largest mean square: a decay for which columns need not be scaled
-_INVARIANT = 100  # times the precision, relative: a sum of gradients that is rounding
+ROUNDED = 100  # times the precision, relative: a sum of gradients that is rounding
 _CONSTANT = 4 * _EPSILON  # relative to its size: the deviation of a column without any
 
 
@@ -207,6 +206,12 @@ class Metric:
         What the learning rate of each is multiplied by.
     blocks : list of Block, optional
         Those that are not 1.
+
+    Attributes
+    ----------
+    unseen : list of (list of str, numpy.ndarray)
+        Names of parameters of one shape, and orthonormal rows of factors of their parts of u: the
+        loss does not see any of these sums.
     """
 
     def __init__(self, shapes, multipliers, blocks=()):
@@ -215,7 +220,7 @@ class Metric:
         ends = np.cumsum([0, *(math.prod(shape) for shape in shapes.values())])
         self._places = {name: slice(begin, end)
                         for name, begin, end in zip(shapes, ends, ends[1:])}
-        self.size = int(ends[-1])
+        self.size, self.unseen = int(ends[-1]), []
 
     def vector(self, arrays):
         """Return arrays by name, NDArrays or NumPy's, as a float64 vector."""
@@ -254,9 +259,13 @@ class Metric:
 
     def seen_by_loss(self, u):
         """Return u, or a gradient with respect to it, without what the loss does not see."""
+        return self._without_unseen(self.without_common(u))
+
+    def without_common(self, vector):
+        """Return a vector without what outputs have in common, where the loss does not see it."""
         if not any(block.is_invariant for block in self.blocks):
-            return u
-        return self._through('seen_by_loss', u, lambda root: 1.)
+            return vector
+        return self._through('seen_by_loss', vector, lambda root: 1.)
 
     def unseen_by_loss(self, weights):
         """Return u of weights where the loss does not see them, of which a decay leaves nothing."""
@@ -278,6 +287,13 @@ class Metric:
             rows = self._rows(block, u)[0]  # a view
             rows[:, ~block.resolved] = 0.
         return u
+
+    def of_rows(self, u):
+        """Return u of the blocks' weights alone: without it all outputs are at their mean."""
+        kept = np.zeros_like(u)
+        for block in self.blocks:
+            self._rows(block, kept)[0][...] = self._rows(block, u)[0]
+        return kept
 
     def without_shifts(self, weights, free):
         """Return a move of free weights without what all outputs that sum up have in common."""
@@ -320,7 +336,28 @@ class Metric:
                 if part.ndim == 2 and not block.axis:
                     part = part.T
                 result[place] = np.ravel(part) * factor
-        return result
+        return self._without_unseen(result) if sees else result
+
+    def _without_unseen(self, u):
+        for names, rows in self.unseen:
+            u, places = u.copy(), [self._places[name] for name in names]
+            parts = np.array([u[place] for place in places])
+            for place, part in zip(places, parts - rows.T @ (rows @ parts)):
+                u[place] = part
+        return u
+
+    def set_unseen(self, sums):
+        """Set the `unseen` ones, given as dicts of the factor of each name."""
+        scales, self.unseen = {name: 1 / root for name, root in self.roots.items()}, []
+        for block in self.blocks:
+            for name in block.names[1:]:
+                scales[name] *= block.last
+        for shape in {self.shapes[name] for factors in sums for name in factors}:
+            names = [name for name in self.shapes if self.shapes[name] == shape]
+            rows = np.array([[factors.get(name, 0.) * scales[name] for name in names]
+                             for factors in sums if not factors.keys().isdisjoint(names)])
+            _, values, vectors = np.linalg.svd(rows, full_matrices=False)
+            self.unseen.append((names, vectors[values > _EPSILON * len(rows) * values[0]]))
 
     def _rows(self, block, vector):
         """Return the weights of a block as a row for each output, and its biases."""
@@ -336,7 +373,7 @@ class Metric:
                 *self._rows(block, gradient)) if part is not None])
             block.largest_gradient = max(block.largest_gradient, float(np.linalg.norm(numbers)))
             sums_up = block.largest_gradient > 0 and np.linalg.norm(numbers.sum(axis=0)) <= (
-                _INVARIANT * precision_of(block.dtype) * block.largest_gradient)
+                ROUNDED * precision_of(block.dtype) * block.largest_gradient)
             block.sums_up = bool(sums_up and (is_first or block.sums_up) and len(numbers) > 1)
             # With a decay of the bias alone, both are not separate. An operator sees each weight.
             block.is_invariant = block.sums_up and not has_operator and bool(
@@ -350,15 +387,10 @@ class Metric:
             float(np.square(array).sum()) / self.multipliers[name]
             for name, array in others.items() if array.ndim > 1 or not is_matrix))
 
-    def sizes_of_outputs(self, weights, rounding):
-        """Return the spread of each output; where it is rounding, so much that this is little.
-
-        Then all rows have the same output, and what moves it by less than its rounding is nothing.
-        """
+    def spreads_of_outputs(self, weights):
+        """Return the spread of each output about its mean; of all as one without blocks."""
         spreads = np.sqrt(self._of_outputs('spreads', weights)[0])
-        if not len(spreads):
-            spreads = np.array([self.spread(weights)])
-        return np.where(spreads > ROUGHLY * rounding, spreads, ROUGHLY * rounding / SLIGHT)
+        return spreads if len(spreads) else np.array([self.spread(weights)])
 
     def lengths_of_outputs(self, u):
         """Return the norm of each output of u; other parameters count in all."""

@@ -129,6 +129,8 @@ def step(objective, learned):
     for _ in range(TRIALS):
         trial = trial_at(path, learned.radius, learned.metric, learned.point)
         trial = trial._replace(is_hidden=objective.agree(is_hidden(learned, trial)))
+        if len(path.ray) and objective.agree(trial.fall) <= precision_of(float) * learned.largest:
+            break  # the loss falls on, as where classes are separable, but no more than this
         found = tried(objective, learned, trial)
         if found is None:  # rounding leaves the weights where they are
             break

@@ -1,5 +1,6 @@
 """What a snapshot has found, and why training ended: one result for all front ends."""
 
+import math
 from typing import NamedTuple, Optional
 
 
@@ -24,6 +25,8 @@ class Result(NamedTuple):
         with its gradient. A step of SVRG reads it twice, at both weights.
     words : str
         The reason as a sentence.
+    rounding : float
+        By how much rounding of the outputs may change the objective, about; 0 if that is not known.
     """
 
     reason: Optional[str]
@@ -33,6 +36,7 @@ class Result(NamedTuple):
     epochs: int
     passes: int
     words: str = 'training goes on'
+    rounding: float = 0.
 
     @property
     def has_converged(self) -> bool:
@@ -46,8 +50,12 @@ class Result(NamedTuple):
             self.reason == 'not finite' and not self.epochs)
 
     def __str__(self) -> str:
+        size, objective = abs(self.objective or 0.), 'objective %g'
+        if size < 1e6 * self.rounding:
+            digits = math.ceil(math.log10(size / self.rounding)) if size > self.rounding else 1
+            objective = 'objective %%.%dg +- %.0e' % (digits, self.rounding)
         numbers = [('distance %.1e', self.distance), ('gradient %.1e', self.norm),
-                   ('objective %g', self.objective), ('%d epochs', self.epochs),
+                   (objective, self.objective), ('%d epochs', self.epochs),
                    ('%d passes', self.passes)]
         return '%s (%s)' % (self.words, ', '.join(
             words % number for words, number in numbers if number is not None))

@@ -24,7 +24,8 @@ def state_of(learned):
             'multipliers': metric.multipliers,
             'blocks': [[list(block.names), block.axis, *block.moments, block.decays, block.dtype,
                         block.is_invariant, block.sums_up, block.largest_gradient]
-                       for block in metric.blocks]}}
+                       for block in metric.blocks],
+            'unseen': [list(each) for each in metric.unseen]}}
 
 
 def learned_of(state, names):
@@ -37,6 +38,8 @@ def learned_of(state, names):
         {names.get(name, name): value for name, value in metric['multipliers'].items()},
         [_block([names.get(name, name) for name in of_block], *others)
          for of_block, *others in metric['blocks']])
+    learned.metric.unseen = [([names.get(name, name) for name in some], rows)
+                             for some, rows in metric['unseen']]
     learned.pairs = SecantPairs(learned.metric.size, pairs['gamma'], pairs['room'])
     learned.pairs.moves, learned.pairs.changes = pairs['moves'], pairs['changes']
     return learned

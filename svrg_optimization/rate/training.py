@@ -63,10 +63,13 @@ class Training:
     def record(self, objective, verdict=None, reason=None):
         """Make the Result of the latest snapshot, and keep it."""
         norm, self.verdict = objective.norm, verdict or Verdict()
-        distance = self.verdict.distance
+        distance, learned = self.verdict.distance, self.learned
+        is_known = learned.metric is not None and learned.point is not None
         self._keep(Result(
             reason if math.isfinite(norm) else 'not finite', objective.value, norm,
-            distance if math.isfinite(distance) else None, 0, 0), objective)
+            distance if math.isfinite(distance) else None, 0, 0,
+            rounding=learned.rounding_of_objective(
+                learned.point) / learned.point.units if is_known else 0.), objective)
 
     def conclude(self, objective, reason='epochs used up'):
         """Return the Result of the latest snapshot, which now says why training has ended."""

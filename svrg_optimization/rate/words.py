@@ -48,7 +48,8 @@ def _advice(found, objective, training):
          'a smaller learning rate is needed' if training.epochs and not objective.moves
          else 'look at the data and the initial weights'),
         (learned.rows_differ, 'passes had other rows, or padding, so that each has another '
-                              'objective: choose a batch_size that divides the rows'),
+                              'objective: choose a batch_size that divides the rows, or '
+                              'round_batch=False with an iterator over a file'),
         (check and check.is_other_function,
          'passes find other gradients at the same weights: rows that are drawn, left out or '
          'changed by chance make each pass another objective'),

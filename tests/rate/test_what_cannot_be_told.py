@@ -6,7 +6,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from svrg_optimization import SVRGModule
+from svrg_optimization import SVRGModule, SVRGTrainer
 
 RNG = np.random.RandomState(0)
 ONE, TWO, CHANCE = RNG.normal(size=(3, 300))
@@ -98,6 +98,130 @@ def test_layers_may_share_a_parameter(shared):
     assert has_converged
     np.testing.assert_allclose(np.concatenate([found[name].asnumpy().ravel() for name in names]),
                                expected, atol=1e-4)
+
+
+@pytest.mark.parametrize('sign', [1, -1])
+def test_of_biases_that_are_added_the_loss_sees_the_sum(sign):
+    x, z = RNG.normal(size=(2, 200, 3)) + 1
+    targets = x.sum(axis=1) - z[:, 0] + RNG.normal(size=200)
+    one, two = (DENSE(V(name), num_hidden=1, name=name) for name in 'xz')
+    module, has_converged = trained(SQUARES(one + two if sign == 1 else one - two, V('y')),
+                                    {'x': x, 'z': z}, {'y': targets}, 'float32')
+    found = {name: array.asnumpy().ravel() for name, array in module.get_params()[0].items()}
+    best = least_squares(np.hstack([x, z]), targets)
+    assert has_converged, str(module.result)
+    np.testing.assert_allclose(
+        x @ found['x_weight'] + found['x_bias'] + sign * (z @ found['z_weight'] + found['z_bias']),
+        best, atol=1e-4)
+
+
+def test_a_bias_that_cancels_is_not_seen():
+    """A siamese network, whose optimum is that of a model of differences without a bias."""
+    x, z = RNG.normal(size=(2, 200, 3))
+    classes = ((x - z) @ [1, 2, -1] + RNG.logistic(size=200) > 0) * 1.
+    shared = V('fc_weight'), V('fc_bias')
+    one, two = (DENSE(V(name), *shared, num_hidden=1, name=name) for name in 'xz')
+    module, has_converged = trained(mx.sym.LogisticRegressionOutput(one - two, V('y')),
+                                    {'x': x, 'z': z}, {'y': classes}, 'float32')
+    weights = module.get_params()[0]['fc_weight'].asnumpy()[0].astype('f8')
+    slope = (x - z).T @ (1 / (1 + np.exp(-(x - z) @ weights)) - classes) / 200
+    assert has_converged and abs(slope).max() < 1e-5, str(module.result)
+
+
+def test_biases_that_are_added_in_gluon():
+    x, z = (RNG.normal(size=(2, 200, 3)) + 1).astype('f4')
+    targets = (x.sum(axis=1) - z[:, 0] + RNG.normal(size=200)).astype('f4')
+    layers, loss_of = [mx.gluon.nn.Dense(1, in_units=3) for _ in 'xz'], mx.gluon.loss.L2Loss()
+    parameters = mx.gluon.ParameterDict()
+    for layer in layers:
+        layer.initialize(mx.init.Zero())
+        parameters.update(layer.collect_params())
+    trainer = SVRGTrainer(parameters, 'newton_cg', {}, tol=1e-5, objective=lambda x, z, y: loss_of(
+        layers[0](x) + layers[1](z), y))
+    data = mx.gluon.data.DataLoader(mx.gluon.data.ArrayDataset(x, z, targets), 50)
+    for _ in trainer.epochs(data, 50):
+        pass
+    weights, biases = zip(*((layer.weight.data().asnumpy()[0], layer.bias.data().asscalar())
+                            for layer in layers))
+    assert trainer.has_converged, str(trainer.result)
+    np.testing.assert_allclose(x @ weights[0] + z @ weights[1] + sum(biases),
+                               least_squares(np.hstack([x, z]), targets), atol=1e-4)
+
+
+@pytest.mark.parametrize('seed', range(4))
+def test_cutpoints_that_are_equal_at_first_hide_nothing(seed):
+    """Ordinal logits, whose gradient is 1e12 where all weights are 0."""
+    chance = np.random.RandomState(seed)
+    rows = chance.normal(size=(200, 3))
+    grades = np.eye(4)[np.digitize(rows @ [1, -1, .5] + chance.logistic(size=200), [-1, 0, 1.5])]
+    above = mx.sym.sigmoid(mx.sym.broadcast_add(
+        mx.sym.dot(V('data'), V('w_weight', shape=(3, 1))), V('c_bias', shape=(1, 3))))
+    one = mx.sym.ones_like(mx.sym.slice_axis(above, axis=1, begin=0, end=1))
+    each = mx.sym.concat(one, above, dim=1) - mx.sym.concat(above, 0 * one, dim=1)
+    module = SVRGModule(mx.sym.MakeLoss(-mx.sym.sum(V('y') * mx.sym.log(each + 1e-12), axis=1)),
+                        label_names=['y'], tol=1e-4)
+    module.fit(mx.io.NDArrayIter(rows, {'y': grades}, 20), eval_metric=[], num_epoch=50,
+               optimizer='newton_cg', optimizer_params={'wd': .01}, initializer=None,
+               arg_params={'w_weight': mx.nd.array(.01 * chance.normal(size=(3, 1))),
+                           'c_bias': mx.nd.array([[1, 0, -1]])})
+    weights, cuts = (module.get_params()[0][name].asnumpy().astype('f8')
+                     for name in ('w_weight', 'c_bias'))
+    at, none = np.hstack([weights.ravel(), cuts.ravel()]), np.zeros((200, 1))
+
+    def objective(numbers):
+        p = 1 / (1 + np.exp(-(rows @ numbers[:3])[:, None] - numbers[3:]))
+        parts = np.hstack([none + 1, p]) - np.hstack([p, none])
+        return -np.log((grades * parts).sum(axis=1)).mean() + .005 * numbers[:3] @ numbers[:3]
+
+    slopes = [(objective(at + by) - objective(at - by)) / 2e-5 for by in 1e-5 * np.eye(6)]
+    assert module.has_converged and np.abs(slopes).max() < 1e-4, str(module.result)
+
+
+@pytest.mark.parametrize('seed', range(4))
+def test_a_rare_class_has_its_optimum(seed):
+    chance = np.random.RandomState(seed)
+    rows = chance.normal(size=(20000, 3))
+    classes = np.zeros(20000)
+    classes[np.argsort(rows[:, 0] + chance.logistic(size=20000))[-10:]] = 1
+    module = SVRGModule(mx.sym.LogisticRegressionOutput(
+        DENSE(V('data'), num_hidden=1, name='fc'), V('y')), label_names=['y'], tol=1e-5)
+    module.fit(mx.io.NDArrayIter(rows, {'y': classes}, 1000), eval_metric=[], num_epoch=50,
+               optimizer='newton_cg', optimizer_params={'wd': 1e-4})
+    weights, bias = (each.asnumpy().astype('f8').ravel() for each in (
+        module.get_params()[0]['fc_weight'], module.get_params()[0]['fc_bias']))
+    error = 1 / (1 + np.exp(-rows @ weights - bias)) - classes
+    slopes = np.append(rows.T @ error / 20000 + 1e-4 * weights, error.mean())
+    assert module.has_converged and np.abs(slopes).max() < 1e-8, str(module.result)
+
+
+@pytest.mark.parametrize('mean', [1e4, 1e5, 1e6])
+def test_targets_whose_mean_hides_their_spread(mean):
+    rows = RNG.normal(size=(300, 5)).astype('f4')
+    spread = rows @ [1., 2, 3, 4, 5]
+    targets = (7.4 * mean + spread + 0.01 * RNG.normal(size=300)).astype('f4').astype('f8')
+    module, has_converged = trained(SQUARES(DENSE(V('data'), num_hidden=1, name='fc'), V('y')),
+                                    {'data': rows}, {'y': targets}, 'float32')
+    weights, bias = (module.get_params()[0][name].asnumpy().astype('f8').ravel()
+                     for name in ('fc_weight', 'fc_bias'))
+    middle = targets.mean()
+    best = least_squares(rows.astype('f8'), targets - middle)
+    off = rows @ weights + (bias - middle) - best
+    assert not has_converged or np.linalg.norm(off) <= 1e-3 * np.linalg.norm(best - best.mean())
+    error = np.square(rows @ weights + (bias - middle) - (targets - middle)).mean() / 2
+    assert abs(module.result.objective - error) <= module.result.rounding
+    assert '+-' in str(module.result)
+
+
+def test_a_file_whose_passes_wrap_round(tmp_path, recwarn):
+    """CSVIter fills the last batch with the rows with which the next pass does not begin."""
+    np.savetxt(tmp_path / 'x.csv', np.column_stack([ONE, TWO])[:287], delimiter=',')
+    np.savetxt(tmp_path / 'y.csv', (ONE - TWO + CHANCE)[:287], delimiter=',')
+    data = mx.io.CSVIter(data_csv=str(tmp_path / 'x.csv'), label_csv=str(tmp_path / 'y.csv'),
+                         data_shape=(2,), label_shape=(1,), batch_size=50)
+    module = SVRGModule(SQUARES(DENSE(V('data'), num_hidden=1), V('softmax_label')), tol=1e-5)
+    module.fit(data, eval_metric=[], num_epoch=8, optimizer='newton_cg')
+    assert not module.has_converged and 'round_batch=False' in str(module.result)
+    assert not [each for each in recwarn if 'whose gradient' in str(each.message)]
 
 
 def test_a_weight_with_its_transpose_is_refused():

@@ -1,0 +1,47 @@
+"""Biases that the loss does not see, such as the difference of two that are added.
+
+The gradient along them is 0, and stays so far away. That tells them from those of classes that are
+separable, along which the loss is only flat.
+"""
+
+import itertools
+
+import numpy as np
+
+from ..core.arrays import precision_of
+from .metric import ROUNDED
+
+
+def find_unseen_biases(objective, metric, dtype):
+    """Let a metric know along which biases, or sums and differences of two, the loss is constant.
+
+    Of parameters that decay, or that an operator sees, there is none. A random move of all of them
+    must leave the gradient of a batch as it is.
+    """
+    mean_gradient, weights = objective.mean_gradient, {block.names[0] for block in metric.blocks}
+    biases = [name for name in metric.shapes
+              if name not in weights and not mean_gradient.decays[name]]
+    here = objective.point_of_batch(metric) if biases and weights else None
+    sizes = {name: np.linalg.norm(part)
+             for name, part in metric.arrays(here.slopes).items()} if here else {}
+    least = min(map(sizes.get, weights)) if here else 0.
+    if mean_gradient.proximal or objective.agree(not least > 0):
+        return
+    precision = ROUNDED * precision_of(dtype)
+    candidates = [({name: 1.}, least) for name in biases] + [
+        ({one: 1., other: -sign}, sizes[one])
+        for one, other in itertools.combinations(biases, 2)
+        if metric.shapes[one] == metric.shapes[other] for sign in (1., -1.)]
+    gradients = [metric.arrays(point.slopes) for point in (here, objective.point(metric))]
+    is_seen = objective.agree(*(any(
+        not np.linalg.norm(sum(factor * gradient[name] for name, factor in factors.items()))
+        <= precision * size for gradient in gradients) for factors, size in candidates), 1.)
+    metric.set_unseen([factors for (factors, _), seen in zip(candidates, is_seen) if not seen])
+    move = np.random.RandomState(0).normal(size=metric.size)
+    move = (metric.spread(here.weights) + np.linalg.norm(metric.pull(here.gradient))
+            / objective.units) * (move - metric.seen_by_loss(move))
+    changes = metric.arrays(objective.point_of_batch(metric, move).slopes - here.slopes)
+    if metric.unseen and objective.agree(any(
+            not np.linalg.norm(changes[name]) <= precision * max(size, least)
+            for name, size in sizes.items())):
+        metric.set_unseen([])
