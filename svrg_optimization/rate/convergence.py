@@ -96,9 +96,11 @@ def rounding_of_outputs(learned, proximal):
     """Return how far rounding may move the outputs beside their spread.
 
     A random error of the gradient stands for that of rounding, which H amplifies where it is flat.
+    Of each output it has the size of what cancels there.
     """
     metric, weights = learned.metric, learned.point.weights
-    error = np.random.RandomState(0).normal(size=metric.size)
+    error = metric.scaled_by_outputs(
+        np.random.RandomState(0).normal(size=metric.size), learned.noise.of_outputs)
     moved = learned.relative(learned.noise.rounding * metric.resolved(
         learned.pairs.times(error / np.linalg.norm(error)), weights, proximal))
     if learned.is_stuck:

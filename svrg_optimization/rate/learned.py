@@ -29,14 +29,15 @@ class Noise(NamedTuple):
         Norm of that gradient, in the variables.
     rounding : float
         Rounding of a gradient.
-    of_mean : numpy.ndarray
-        For each output the norm of the gradient of the blocks' weights where all rows have the
-        mean output.
+    of_mean, of_outputs : numpy.ndarray
+        For each output the norm of the gradient where all rows have the mean output, and the size
+        of what cancels.
     """
 
     of_batch: float = 0.
     rounding: float = 0.
-    of_mean: np.ndarray = np.zeros(0)
+    of_mean: np.ndarray = np.zeros(1)
+    of_outputs: np.ndarray = np.zeros(1)
 
     @classmethod
     def measured(cls, objective, metric, dtype, now, before, gamma):
@@ -50,18 +51,20 @@ class Noise(NamedTuple):
         at = metric.whiten(here.weights)
         of_rows = metric.of_rows(at)
         there = objective.point_of_batch(metric, -of_rows)
-        mean, epsilon = float(np.linalg.norm(at - of_rows)), precision_of(dtype)
-        part = epsilon * mean / max(epsilon * mean, np.linalg.norm(of_rows)) if mean else 0.
-        of_mean = np.nan_to_num(metric.pull(there.gradient), posinf=0., neginf=0.)
-        cancelling = np.linalg.norm(of_mean) + mean / gamma * max(part, 1 / math.sqrt(now.rows))
+        mean, epsilon = at - of_rows, precision_of(dtype)
+        size, spread = epsilon * np.linalg.norm(mean), np.linalg.norm(of_rows)
+        part = max(size / max(size, spread, 1e-300), 1 / math.sqrt(now.rows))
+        at_mean = np.nan_to_num(metric.pull(there.gradient), posinf=0., neginf=0.)
+        of_mean = metric.lengths_of_outputs(at_mean)
+        of_outputs = of_mean + part / gamma * metric.lengths_of_outputs(mean)
         of_batch, size = (float(np.linalg.norm(part(here.gradient)))
                           for part in (metric.pull, metric.sizes))
         if not math.isfinite(size):
             return before
         of_batch, rounding = objective.agree(of_batch, max(
-            max(size, cancelling) * epsilon / 2,
+            max(size, np.linalg.norm(of_outputs)) * epsilon / 2,
             float(np.linalg.norm(metric.pull_unseen(now.unseen)))))
-        return cls(of_batch, rounding, metric.lengths_of_outputs(metric.of_rows(of_mean)))
+        return cls(of_batch, rounding, of_mean, of_outputs)
 
 
 @dataclasses.dataclass

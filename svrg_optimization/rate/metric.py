@@ -398,6 +398,20 @@ class Metric:
         rest = sum(float(np.square(array).sum()) for array in others.values())
         return np.sqrt((lengths if len(lengths) else np.zeros(1)) + rest)
 
+    def scaled_by_outputs(self, u, lengths):
+        """Return u with another length of each output; other parameters get the largest."""
+        if not lengths.any():
+            return u
+        factors, begin = np.full(self.size, lengths.max()), 0
+        for block in self.blocks:
+            rows = self._rows(block, factors)  # views
+            of_block = lengths[begin:begin + (1 if block.is_invariant else len(rows[0]))]
+            begin += len(of_block)
+            rows[0][...] = of_block[:, None]
+            for last in rows[1:]:
+                last[...] = of_block
+        return factors * u
+
     def _of_outputs(self, method, vector):
         """Return what a method of blocks returns of a vector, and the other parameters' arrays."""
         arrays, found = self.arrays(vector), [np.zeros(0)]

@@ -44,7 +44,8 @@ class Path(NamedTuple):
 
     def products(self):
         """List the directions of the path, and their products with the Hessian."""
-        return zip(np.diff(self.points, axis=0), np.diff(self.changes, axis=0))
+        return [(move, change) for move, change in zip(
+            np.diff(self.points, axis=0), np.diff(self.changes, axis=0)) if move.any()]
 
     def at(self, radius):
         """Return the move at which the path leaves a radius, or its end; the change there."""

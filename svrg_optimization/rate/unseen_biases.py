@@ -22,8 +22,11 @@ def find_unseen_biases(objective, metric, dtype):
     biases = [name for name in metric.shapes
               if name not in weights and not mean_gradient.decays[name]]
     here = objective.point_of_batch(metric) if biases and weights else None
-    sizes = {name: np.linalg.norm(part)
-             for name, part in metric.arrays(here.slopes).items()} if here else {}
+
+    def slopes_of(point):  # in the variables, as columns may have any units
+        return metric.arrays(metric.pull_unseen(point.slopes))
+
+    sizes = {name: np.linalg.norm(part) for name, part in slopes_of(here).items()} if here else {}
     least = min(map(sizes.get, weights)) if here else 0.
     if mean_gradient.proximal or objective.agree(not least > 0):
         return
@@ -32,7 +35,7 @@ def find_unseen_biases(objective, metric, dtype):
         ({one: 1., other: -sign}, sizes[one])
         for one, other in itertools.combinations(biases, 2)
         if metric.shapes[one] == metric.shapes[other] for sign in (1., -1.)]
-    gradients = [metric.arrays(point.slopes) for point in (here, objective.point(metric))]
+    gradients = [slopes_of(point) for point in (here, objective.point(metric))]
     is_seen = objective.agree(*(any(
         not np.linalg.norm(sum(factor * gradient[name] for name, factor in factors.items()))
         <= precision * size for gradient in gradients) for factors, size in candidates), 1.)
@@ -40,8 +43,8 @@ def find_unseen_biases(objective, metric, dtype):
     move = np.random.RandomState(0).normal(size=metric.size)
     move = (metric.spread(here.weights) + np.linalg.norm(metric.pull(here.gradient))
             / objective.units) * (move - metric.seen_by_loss(move))
-    changes = metric.arrays(objective.point_of_batch(metric, move).slopes - here.slopes)
+    there, of_here = slopes_of(objective.point_of_batch(metric, move)), gradients[0]
     if metric.unseen and objective.agree(any(
-            not np.linalg.norm(changes[name]) <= precision * max(size, least)
+            not np.linalg.norm(there[name] - of_here[name]) <= precision * max(size, least)
             for name, size in sizes.items())):
         metric.set_unseen([])
