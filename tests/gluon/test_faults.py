@@ -17,8 +17,6 @@ from blocks import (
     Blocks,
     Training,
     as_blocks_take,
-    assert_weights,
-    train,
     train_epochs,
     weights_of,
 )
@@ -88,6 +86,8 @@ STATES = 'states must be a tuple or list, on'
     (TWO_DEVICES, {}, takes(lambda loader: [([data], label) for data, label in loader]), ValueError,
      'train_data must yield lists of one for each of the devices'),
     (None, {}, takes(of_pandas), TypeError, 'train_data must be .* not of pandas.* df.to_numpy'),
+    *[(None, {}, takes(data), TypeError, 'train_data must be a DataLoader or .*, and not')
+      for data in (np.ones((20, 4)), as_blocks_take(np.ones((20, 4))))],
     (TWO_DEVICES, {'batch_axis': [0]}, takes(iter), ValueError, 'one for each of the 2 inputs'),
     (TWO_DEVICES, {'batch_axis': 1}, takes(iter), ValueError, 'the inputs have .4, None. rows')])
 def test_bad_calls_are_refused(contexts, arguments, call, error, says):
@@ -321,15 +321,6 @@ def test_gradients_that_are_overwritten_before_the_step_are_an_error(overwrite, 
     with pytest.raises(RuntimeError, match='overwritten the gradients of fc_weight, hidden_weight'):
         trainer.step(10)
     assert all((weights_of(net)[name] == value).all() for name, value in before.items())
-
-
-@pytest.mark.parametrize('first_of', [lambda data: None, lambda data: {'data': data}])
-def test_the_first_input_may_be_anything(first_of):
-    problem = Blocks('softmax')
-    net, loss = problem.net(), problem.loss()
-    batches = [(first_of(data), data, label) for data, label in problem.loader()]
-    train(problem.trainer(net, objective=lambda _, data, label: loss(net(data), label)), batches, 4)
-    assert_weights(net, problem.oracle(4))
 
 
 def test_inputs_without_rows_are_given_to_each_device_whole():
