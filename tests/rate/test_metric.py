@@ -109,9 +109,14 @@ def test_what_a_softmax_does_not_see_is_found_and_none_of_chance():
             (of_all, False, False)):
         metric.find_invariant(found, is_first)
         assert metric.blocks[0].is_invariant == is_invariant
-    of_bias = metric_of(block_of(ROWS, (0., 0.1)))
-    of_bias.find_invariant(of_all, is_first=True)
-    assert not of_bias.blocks[0].is_invariant
+    shared = metric.vector({'weight': np.ones((OUTPUTS, 4)), 'bias': np.ones(OUTPUTS),
+                            'other': np.zeros((2, 2))})
+    for decays, is_seen in ((0., 0.), False), ((0.1, 0.), True), ((0., 0.1), True):
+        metric = metric_of(block_of(ROWS, decays))
+        metric.find_invariant(of_all, is_first=True)
+        assert metric.blocks[0].is_invariant == (decays[1] == 0)
+        for method in metric.whiten, metric.pull:
+            assert bool(np.abs(method(shared)).max() > 1e-9) == is_seen
 
 
 # The moments of a pass

@@ -313,6 +313,7 @@ def check(front_end, case, epochs):
                 if case.strength
                 else outputs_at_optimum(problem.loss, rows, targets, problem.wd, problem.bias))
     if problem.loss == 'softmax':  # does not see what all outputs have in common
+        assert not problem.wd or np.abs(weight.mean(axis=0)).max() <= 1e-6 * np.abs(weight).max()
         outputs, expected = (each - each.mean(axis=1, keepdims=True)
                              for each in (outputs, expected))
     spread = np.linalg.norm(expected - expected.mean(axis=0))
