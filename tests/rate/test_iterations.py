@@ -15,7 +15,7 @@ from mxnet import gluon
 
 from blocks import Blocks, weights_of
 from problems import TWO_DEVICES, Problem
-from processes import run_python
+from processes import LIGHT, run_python
 from sequences import Sequences
 from svrg_optimization import EarlyStopping, SVRGModule
 from svrg_optimization.proximal import L1
@@ -180,7 +180,7 @@ def killed(front_end, folder):
 def test_a_training_that_is_killed_goes_on_to_the_same_bits(front_end, tmp_path):
     status = run_python('-c', 'import sys; from test_iterations import killed; '
                         'killed(*sys.argv[1:])', front_end.__name__, tmp_path,
-                        paths=[os.path.dirname(__file__)])
+                        paths=[LIGHT, os.path.dirname(__file__)])
     assert status.returncode == -signal.SIGKILL, status.stderr
     unbroken, resumed = front_end().fit(8), front_end(folder=tmp_path).load(3).fit(8, 3)
     for name, value in unbroken.weights().items():
@@ -313,22 +313,3 @@ def test_weights_that_a_user_sets_are_those_of_the_next_iteration(front_end):
             param.set_data(others[name])
     trains.update_full_grads(training.data)
     assert trains.objective > best
-
-
-def test_an_interrupt_leaves_the_weights_that_were_seen(monkeypatch):
-    training, count = ByModule().fit(2), []
-    trains, objective = training.trains, training.trains.objective
-
-    def interrupt(*args, **kwargs):
-        count.append(1)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr('svrg_optimization.rate.learning.change', interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        trains.update_full_grads(training.data)
-    assert len(count) == 1
-    for name, value in training.seen[-1][0].items():
-        np.testing.assert_array_equal(training.weights()[name], value)
-    monkeypatch.undo()
-    trains.update_full_grads(training.data)
-    assert trains.objective <= objective
