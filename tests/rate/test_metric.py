@@ -16,7 +16,7 @@ from dense_metric import (
     of_all_outputs,
 )
 from svrg_optimization.core.front_end import Layer, Workers
-from svrg_optimization.rate.metric import blocks_of
+from svrg_optimization.rate.metric import Block, blocks_of
 from svrg_optimization.rate.moments import COLUMNS, InputMoments, Moments
 
 RNG = np.random.RandomState(0)
@@ -117,6 +117,16 @@ def test_what_a_softmax_does_not_see_is_found_and_none_of_chance():
         assert metric.blocks[0].is_invariant == (decays[1] == 0)
         for method in metric.whiten, metric.pull:
             assert bool(np.abs(method(shared)).max() > 1e-9) == is_seen
+
+
+@pytest.mark.parametrize('is_full', [True, False])
+def test_a_column_that_varies_by_less_than_its_rounding_is_not_resolved(is_full):
+    variances = ROWS.var(axis=0)
+    for about, is_resolved in (1e17, False), (1e14, True):
+        block = Block(['weight', 'bias'], 1, Moments(
+            np.array([about, 0, 0, 0]), np.diag(variances) if is_full else variances), [0., 0.],
+            'float32')
+        assert block.resolved.sum() == 3 + is_resolved
 
 
 # The moments of a pass
