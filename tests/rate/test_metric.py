@@ -127,6 +127,10 @@ def test_a_column_that_varies_by_less_than_its_rounding_is_not_resolved(is_full)
             np.array([about, 0, 0, 0]), np.diag(variances) if is_full else variances), [0., 0.],
             'float32')
         assert block.resolved.sum() == 3 + is_resolved
+    for wd in 1e-3, 1e-7:  # large beside the columns, and so small that these are scaled
+        block = block_of(np.column_stack([ROWS, np.full(50, 3.)]), (wd, 0.), is_full=is_full,
+                         dtype='float32')
+        assert block.resolved.sum() == 4
 
 
 # The moments of a pass
