@@ -133,6 +133,22 @@ def test_a_column_that_varies_by_less_than_its_rounding_is_not_resolved(is_full)
         assert block.resolved.sum() == 4
 
 
+@pytest.mark.parametrize('is_softmax', [False, True])
+def test_where_an_operator_holds_a_weight_at_0_a_move_says_nothing(is_softmax):
+    """A column that is held for some outputs only tells of what the others have in common."""
+    metric = metric_of(block_of(ROWS, (0., 0.)))
+    metric.blocks[0].sums_up = is_softmax
+    weights, move = RNG.normal(size=(2, metric.size))
+    metric.arrays(weights)['weight'][0, 1:3] = 0.  # a view
+    found = metric.push(metric.resolved(metric.whiten(move), weights, {'weight': object()}))
+    expected = metric.arrays(move)  # views
+    expected['weight'][0, 1:3] = 0.
+    if is_softmax:
+        expected['weight'][:, [0, 3]] -= expected['weight'][:, [0, 3]].mean(axis=0)
+        expected['bias'] -= expected['bias'].mean()
+    np.testing.assert_allclose(found, move, rtol=1e-9, atol=1e-9)
+
+
 # The moments of a pass
 
 def input_moments(batches, columns, axis=1, workers=None):
