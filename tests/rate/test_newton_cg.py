@@ -8,12 +8,14 @@ import pytest
 from scipy.optimize import minimize
 
 from quadratic import LogCosh, Quadratic
+from svrg_optimization.rate.comparison import Compared, Move
 from svrg_optimization.rate.convergence import judge
 from svrg_optimization.rate.learned import Learned
 from svrg_optimization.rate.learning import learn, tried
 from svrg_optimization.rate.newton_cg import (
     begin,
     iterate,
+    next_radius,
     solve,
 )
 from svrg_optimization.rate.path import Trial, trial_at
@@ -142,6 +144,15 @@ def test_without_a_positive_curvature_the_path_goes_on_downhill():
 
 
 # Trials, and what they teach
+
+@pytest.mark.parametrize('radius, length, rise, is_undone, expected', [
+    (4., 4., 0.5, True, 1.), (4., 2., 0.5, True, 0.5), (math.inf, 2., math.inf, True, 0.5),
+    (4., 4., -0.8, False, 16.), (4., 4., -0.7, False, 4.), (4., 2., -0.8, False, 4.)])
+def test_the_radius_follows_the_fall_beside_that_of_the_model(radius, length, rise, is_undone,
+                                                              expected):
+    found = Compared(None, None, Move(), rise, is_undone)
+    assert next_radius(radius, Trial(np.zeros(1), 1., length), found) == expected
+
 
 def trial_to(objective, weights, **given):
     fall = objective.value(objective.at) - objective.value(weights)
