@@ -12,14 +12,7 @@ import numpy as np
 import pytest
 from mxnet import autograd, gluon
 
-from blocks import (
-    TWO_DEVICES,
-    Blocks,
-    Training,
-    as_blocks_take,
-    train_epochs,
-    weights_of,
-)
+from blocks import TWO_DEVICES, Blocks, Training, as_blocks_take, train_epochs, weights_of
 from interruption import Interruption
 from svrg_optimization.gluon import SVRGTrainer
 from svrg_optimization.proximal import L1

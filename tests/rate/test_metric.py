@@ -8,13 +8,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from dense_metric import (
-    block_of,
-    dense,
-    metric_of,
-    moments_of,
-    of_all_outputs,
-)
+from dense_metric import block_of, dense, metric_of, moments_of, of_all_outputs
 from svrg_optimization.core.front_end import Layer, Workers
 from svrg_optimization.rate.metric import Block, blocks_of
 from svrg_optimization.rate.moments import COLUMNS, InputMoments, Moments

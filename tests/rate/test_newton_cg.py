@@ -12,12 +12,7 @@ from svrg_optimization.rate.comparison import Compared, Move
 from svrg_optimization.rate.convergence import judge
 from svrg_optimization.rate.learned import Learned
 from svrg_optimization.rate.learning import learn, tried
-from svrg_optimization.rate.newton_cg import (
-    begin,
-    iterate,
-    next_radius,
-    solve,
-)
+from svrg_optimization.rate.newton_cg import begin, iterate, next_radius, solve
 from svrg_optimization.rate.path import Trial, trial_at
 
 RNG = np.random.RandomState(0)
@@ -50,8 +45,9 @@ def trained(objective, at=0., most=50):
 @pytest.mark.parametrize('of_rows', [1., OF_ROWS])
 def test_iterations_come_to_the_optimum_and_the_word_is_confirmed(decay, of_rows):
     objective = Quadratic(ROWS, TARGETS, decay, of_rows=of_rows)
-    values, _, verdict = trained(objective)
+    values, learned, verdict = trained(objective)
     assert verdict.word == 'converged' and verdict.distance <= 1e-6
+    assert learned.largest == pytest.approx(values[0])  # whose rounding may be in later ones
     best = objective.optimum()
     assert np.linalg.norm(ROWS @ (objective.at - best)) <= 1e-5 * np.linalg.norm(ROWS @ best)
     assert (np.diff(values) < 0).all() and objective.passes <= 60
@@ -141,6 +137,16 @@ def test_without_a_positive_curvature_the_path_goes_on_downhill():
     assert objective.value(trial.weights) < objective.value(objective.at)
 
 
+
+
+def test_the_fall_of_the_model_is_that_of_the_objective():
+    objective, learned = taken(Quadratic(ROWS, TARGETS, 0.5))
+    path = solve(objective, learned)
+    for radius in 0.1, 1., math.inf:
+        trial = trial_at(path, radius, learned.metric, learned.point)
+        fall = objective.value(objective.at) - objective.value(trial.weights)
+        assert trial.fall == pytest.approx(fall, rel=1e-4)
+        assert trial.length == pytest.approx(min(radius, np.linalg.norm(path.points[-1])))
 
 
 # Trials, and what they teach
