@@ -179,9 +179,9 @@ def test_bad_arguments_are_refused(make, given, error, message):
 FINITE = 'learning_rate must be a finite number of 0 or more, not'
 
 
-def optimizer_with_multiplier(kind, number):
+def optimizer_with(**attributes):
     optimizer = mx.optimizer.SGD(learning_rate=0.1)
-    getattr(optimizer, 'set_' + kind)({'fc_weight': number})
+    vars(optimizer).update(attributes)
     return optimizer
 
 
@@ -211,8 +211,8 @@ ROWS = {
     **{'optimizer instance %d' % number: (optimizer(optimizer=instance), ValueError, message)
        for number, (instance, message) in enumerate((
            (mx.optimizer.SGD(learning_rate=-0.1), FINITE), (mx.optimizer.Adam(wd=-0.1), 'wd must'),
-           (optimizer_with_multiplier('lr_mult', -1), 'lr_mult of fc_weight must .*, not -1'),
-           (optimizer_with_multiplier('wd_mult', -2), 'wd_mult of fc_weight must .*, not -2')))},
+           (optimizer_with(lr_mult={'fc_weight': -1}), 'lr_mult of fc_weight must .*, not -1'),
+           (optimizer_with(wd_mult={'fc_weight': -2}), 'wd_mult of fc_weight must .*, not -2')))},
     'wd of an optimizer': (lambda module, _: setattr(module._optimizer, 'wd', -0.1), ValueError,
                            'wd must be a finite number of 0 or more, not -0.1'),
     'rate of a trainer': (lambda *_: trainer().set_learning_rate(-0.1), ValueError, FINITE),
@@ -269,6 +269,10 @@ ROWS = {
            ('forward', lambda module, _: module.forward(next(wide_data()))),
            ('fit', lambda _, problem: problem.module().fit(
                problem.iterator(), wide_data(), eval_metric='mse', num_epoch=1)))},
+    **{'scheduler of %s' % ''.join(given): (optimizer(**given, force_init=True), TypeError,
+                                            'lr_scheduler must be an object or None')
+       for given in ({'optimizer_params': {'lr_scheduler': mx.lr_scheduler.FactorScheduler}},
+                     {'optimizer': optimizer_with(lr_scheduler=0.1)})},
     'optimizer name': (optimizer(optimizer='lbfgs'), ValueError,
                        "optimizer must be 'newton_cg', .* adam.* and not 'lbfgs'"),
     'optimizer none': (optimizer(optimizer=None), TypeError, 'optimizer must be a str .*not None'),

@@ -174,7 +174,9 @@ def killed(front_end, folder):
 
 
 @pytest.mark.exact_data
-@both
+@pytest.mark.process
+@pytest.mark.parametrize('front_end', [
+    ByModule, pytest.param(ByGluon, marks=pytest.mark.slow)])
 def test_a_training_that_is_killed_goes_on_to_the_same_bits(front_end, tmp_path):
     status = run_python('-c', 'import sys; from test_iterations import killed; '
                         'killed(*sys.argv[1:])', front_end.__name__, tmp_path,

@@ -72,7 +72,7 @@ def test_passes_of_other_functions_are_told(front_end, given, seed):
     """With these random numbers training was said to have converged to float32's precision."""
     np.random.seed(seed)
     mx.random.seed(seed)
-    result = front_end(SQUARES, **given).by.result
+    result = front_end(SQUARES, 40, **given).by.result
     assert not result.has_converged
     assert 'another objective' in str(result)
 
