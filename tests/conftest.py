@@ -20,7 +20,7 @@ from problems import Problem
 from stepping import Training
 
 collect_ignore = ['support']
-WITH_NP_ARRAYS = os.environ.get('TEST_ARRAYS') == 'np'  # test_numpy_arrays.py runs others so
+WITH_NP_ARRAYS = os.environ.get('TEST_ARRAYS') == 'np'  # a test runs those of Gluon so
 
 MISSING = re.compile(  # packages of some tests
     "No module named '(hypothesis|matplotlib|nbclient|psutil|scipy|sklearn)'")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from mxnet import autograd, gluon, nd, util
 
-from blocks import as_blocks_take
+from blocks import Blocks, as_blocks_take, weights_of
 from dense_metric import assert_moments
 from svrg_optimization import SVRGTrainer
 
@@ -122,3 +122,38 @@ def test_what_has_a_parameter_before_it_is_no_input():
     network.add(square, square, gluon.nn.Dense(1))
     with pytest.raises(ValueError, match="for this one: it has hidden layers.* Choose 'sgd'"):
         blocks_of(lambda a, b: a, network)
+
+
+class Detector(gluon.nn.HybridBlock):
+    """A network that returns its outputs only while it is recorded, as YOLO3 of GluonCV."""
+
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+
+    def hybrid_forward(self, F, x):  # noqa: N803
+        is_recorded = autograd.is_recording() and autograd.is_training()
+        return self.body(x) if is_recorded else (F.zeros((1,)), self.body(x))
+
+
+@pytest.mark.parametrize('hybridized', [False, True])
+@pytest.mark.filterwarnings('ignore:tol cannot be checked')
+def test_the_look_for_inputs_changes_neither_statistics_nor_random_numbers(hybridized):
+    def pass_of(**given):
+        problem, losses = Blocks('softmax'), []
+        net = problem.net(extra=[gluon.nn.Dropout(0.5), gluon.nn.BatchNorm(in_channels=4)])
+        detector, loss = Detector(net), problem.loss()
+        detector.hybridize(hybridized)
+
+        def objective(data, label):
+            losses.append(loss(detector(data), label))
+            return losses[-1]
+
+        mx.random.seed(1)
+        problem.trainer(net, settings={'learning_rate': 0.1}, objective=objective, **given
+                        ).update_full_grads(problem.loader())
+        return [loss.asnumpy() for loss in losses[:4]] + [
+            value for name, value in weights_of(net).items() if 'running' in name]
+
+    for found, expected in zip(pass_of(tol=1e-9), pass_of()):
+        np.testing.assert_array_equal(found, expected)

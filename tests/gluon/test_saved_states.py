@@ -1,5 +1,6 @@
 """Files of SVRGTrainer's states: resumes, those of others, and other names of parameters."""
 
+import contextlib
 import copy
 from pathlib import Path
 
@@ -8,7 +9,16 @@ import numpy as np
 import pytest
 from mxnet import gluon
 
-from blocks import Blocks, assert_weights, train, train_epochs, train_plain, weights_of
+from blocks import (
+    Blocks,
+    as_blocks_take,
+    assert_weights,
+    train,
+    train_epochs,
+    train_plain,
+    weights_of,
+)
+from processes import run_python
 
 PROBLEM = Blocks('perceptron')
 
@@ -48,15 +58,12 @@ def state_of(trainer):
              trainer.optimizer.num_update])
 
 
-@pytest.mark.parametrize('devices, on_kvstore, optimizer, settings, is_the_same', [
-    (1, False, 'nadam', {'learning_rate': 0.05}, False),
-    (2, False, 'adam', {'learning_rate': 0.05}, False),
-    (2, True, 'sgd', {'learning_rate': 0.1, 'momentum': 0.9, 'wd': 0.01}, False),
-    (1, False, 'changing', {'learning_rate': 0.05}, False),
-    (1, False, 'nag', {'momentum': 0.9, 'lr_scheduler': mx.lr_scheduler.FactorScheduler(3, 0.5)},
-     False)])
-def test_a_resumed_run_is_bit_identical(
-        devices, on_kvstore, optimizer, settings, is_the_same, tmp_path):
+@pytest.mark.parametrize('devices, on_kvstore, optimizer, settings', [
+    (1, False, 'nadam', {'learning_rate': 0.05}), (2, False, 'adam', {'learning_rate': 0.05}),
+    (2, True, 'sgd', {'learning_rate': 0.1, 'momentum': 0.9, 'wd': 0.01}),
+    (1, False, 'changing', {'learning_rate': 0.05}),
+    (1, False, 'nag', {'momentum': 0.9, 'lr_scheduler': mx.lr_scheduler.FactorScheduler(3, 0.5)})])
+def test_a_resumed_run_is_bit_identical(devices, on_kvstore, optimizer, settings, tmp_path):
     path, contexts = tmp_path / 'states', [mx.cpu(place) for place in range(devices)]
 
     def made():
@@ -76,12 +83,45 @@ def test_a_resumed_run_is_bit_identical(
     trainer.save_states(path)
     net.save_parameters(str(path) + '.params')
     rate, expected = trainer.learning_rate, go_on(net, trainer)
-    again, resumed = (net, trainer) if is_the_same else made()
+    again, resumed = made()
     again.load_parameters(str(path) + '.params', ctx=contexts)
     resumed.load_states(path)
     assert resumed.learning_rate == rate
     assert resumed._reference.noise_sources() == ['Dropout']
     np.testing.assert_equal(go_on(again, resumed), expected)
+
+
+@pytest.mark.nd_arrays
+@pytest.mark.parametrize('kinds', [('nd', 'np'), ('np', 'nd')])
+def test_a_run_goes_on_with_the_other_kind_of_arrays(tmp_path, kinds):
+    path, weights = str(tmp_path / 'states'), []
+    for kind, begin, end in zip(kinds, (0, 3), (3, 6)):
+        with contextlib.ExitStack() as stack:
+            if kind == 'np':
+                stack.enter_context(mx.util.np_shape(True))
+                stack.enter_context(mx.util.np_array(True))
+            problem = Blocks('perceptron', rows=37)
+            net = problem.net()
+            trainer = problem.trainer(net)
+            for param, value in zip(net.collect_params().values(), weights):
+                param.set_data(as_blocks_take(value))
+            if begin:
+                trainer.load_states(path)
+            train(trainer, problem.loader(num_workers=1), end, begin=begin)
+            trainer.save_states(path)
+            weights = list(weights_of(net).values())
+            assert isinstance(net[0].weight.data(), mx.np.ndarray) == (kind == 'np')
+            assert_weights(net, problem.oracle(end))
+
+
+@pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.nd_arrays
+def test_the_tests_of_gluon_pass_with_mx_np_arrays():
+    """Those that MXNet cannot run with them have the marker nd_arrays."""
+    result = run_python('-m', 'pytest', '-q', '-p', 'no:cacheprovider', '-m', 'not slow',
+                        str(Path(__file__).parent), TEST_ARRAYS='np')
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_states_of_trainer_are_loaded_by_trainer(tmp_path):

@@ -37,11 +37,12 @@ from svrg_optimization.proximal import L1
         (TWO_DEVICES, 'device', False)],
     'alpha': [1, LinearDecay(0.75, 20)],
     'bias': [('lr_mult', 1), ('lr_mult', 0.5), ('grad_req', 'null')],
-    'proximal': [None, L1(0.05), {'fc_weight': L1(0.05)}]})
+    'proximal': [None, L1(0.05), {'fc_weight': L1(0.05)}],
+    'reduce, loss_is_mean': [(None, None), ('mean', None), ('mean', True), ('sum', False)]})
 @pytest.mark.filterwarnings('ignore:batch_size of step is')
 def test_training_is_svrg(kind, rows, hybridized, contexts, kvstore, on_kvstore, alpha, bias,
-                          proximal):
-    problem = Blocks(kind, rows=rows)
+                          proximal, reduce, loss_is_mean):
+    problem = Blocks(kind, rows=36 if reduce else rows)  # halves of a batch are alike
     settings, operators = {'learning_rate': 0.2, 'momentum': 0.5, 'wd': 0.01}, {}
     if proximal:
         settings, on_kvstore = {'learning_rate': 0.2}, None
@@ -49,7 +50,14 @@ def test_training_is_svrg(kind, rows, hybridized, contexts, kvstore, on_kvstore,
         operators = {name: oracle.soft_threshold(0.05) for name in decayed if 'weight' in name}
     net = problem.net(contexts)
     setattr(net.collect_params()['fc_bias'], *bias)
+    loss = problem.loss()
+
+    def objective(data, label):
+        losses = loss(net(data), label)
+        return getattr(losses, reduce)() if reduce else losses
+
     training = Training(problem, net=net, settings=settings, kvstore=kvstore, alpha=alpha,
+                        objective=objective, loss_is_mean=loss_is_mean,
                         update_on_kvstore=on_kvstore, proximal=proximal, twin={
                             'settings': settings, 'alpha': alpha, 'proximal': operators,
                             'fixed': ['fc_bias'] if bias[0] == 'grad_req' else [],
@@ -57,7 +65,21 @@ def test_training_is_svrg(kind, rows, hybridized, contexts, kvstore, on_kvstore,
     for epoch in range(3):
         if epoch % 2 == 0:
             training.snapshot()
-        training.epoch()
+        for batch, of_batch in training.batches():
+            training.backward(batch)
+            size = {'mean': 2 if contexts is TWO_DEVICES else 1, 'sum': len(of_batch)}.get(
+                reduce, 10)
+            training.svrg.optimizer.rescale = 1 / (len(of_batch) if reduce else 10)
+            if on_kvstore is False:  # gradients may be changed before the update
+                training.svrg.optimizer.rescale /= 2
+                training.trainer.allreduce_grads()
+                for param in net.collect_params().values():
+                    for gradient in param.list_grad() if param.grad_req != 'null' else ():
+                        gradient *= 0.5
+                training.trainer.update(size)
+                training.svrg.step(of_batch)
+            else:
+                training.step(of_batch, size)
         if epoch == 1:
             training.trainer.set_learning_rate(0.1)
             training.svrg.optimizer.learning_rate = lambda _: 0.1
@@ -104,26 +126,6 @@ def test_alpha_0_is_trainer_to_the_bit(hybridized, settings):
         train_one(net)
         ends.append(weights_of(net))
     np.testing.assert_equal(*ends)
-
-
-@pytest.mark.parametrize('contexts, is_mean', [
-    (None, None), (TWO_DEVICES, None), (TWO_DEVICES, True), (TWO_DEVICES, False)])
-def test_training_with_losses_of_one_element_is_svrg(contexts, is_mean):
-    problem = Blocks('softmax', rows=36)
-    net, loss = problem.net(contexts or mx.cpu()), problem.loss()
-
-    def objective(data, label):
-        losses = loss(net(data), label)
-        return losses.sum() if is_mean is False else losses.mean()
-
-    training = Training(problem, net=net, objective=objective, loss_is_mean=is_mean)
-    for _ in range(2):
-        training.snapshot()
-        for batch, rows in [*training.batches(), *training.batches()]:
-            training.backward(batch)
-            training.svrg.optimizer.rescale = 1 / len(rows)
-            training.step(rows, len(rows) if is_mean is False else len(contexts or [0]))
-    training.check()
 
 
 def test_gradients_may_add_up_over_batches():
@@ -230,33 +232,6 @@ def test_gradient_norm_is_that_of_the_mean_objective(means, rate, strength, cont
     assert trainer.objective == pytest.approx(expected, rel=2e-6)
 
 
-@pytest.mark.parametrize('contexts', [[mx.cpu()], TWO_DEVICES])
-def test_gradients_are_clipped_between_allreduce_and_update(contexts):
-    norm, clipped, settings = 4., [], {'learning_rate': 0.2}
-    training = Training(Blocks('softmax'), contexts, {'settings': settings}, settings=settings,
-                        update_on_kvstore=False)
-    step = training.svrg.optimizer.step
-
-    def clipped_step(weights, gradients):
-        length = np.sqrt(sum((value ** 2).sum() for value in gradients.values()))
-        clipped.append(length > norm)
-        step(weights, {name: value * min(1, norm / length) for name, value in gradients.items()})
-
-    training.svrg.optimizer.step = clipped_step
-    for _ in range(3):
-        training.snapshot()
-        for batch, rows in training.batches():
-            training.backward(batch)
-            training.trainer.allreduce_grads()
-            for device in contexts:
-                gluon.utils.clip_global_norm([param.grad(device).as_nd_ndarray() for param in
-                                              training.net.collect_params().values()], norm)
-            training.trainer.update(10)
-            training.svrg.step(rows)
-    assert 0 < sum(clipped) < len(clipped)
-    training.check()
-
-
 def test_trainers_of_losses_that_share_no_weights_take_turns():
     trainings = [Training(Blocks(kind)) for kind in ('softmax', 'perceptron')]
     for _ in range(2):
@@ -347,59 +322,56 @@ def test_arrays_that_are_used_again_are_copied():
     assert_weights(nets[1], weights_of(nets[0]), 1e-7)
 
 
-def of_two_tasks(weights, features, targets):
-    """Half the squared error of one of two heads on a shared layer; the last column says which."""
-    task, hidden = features[:, -1], features[:, :-1] @ weights['shared_weight'].T
-    gradients = {'shared_weight': 0.}
-    for number in (0, 1):
-        name, rows = 'head%d_weight' % number, task == number
-        error = (hidden[rows] @ weights[name].T - targets[rows].reshape(-1, 1))
-        gradients[name] = error.T @ hidden[rows]
-        gradients['shared_weight'] += (error @ weights[name]).T @ features[rows, :-1]
-    return gradients
-
-
 @pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
-def test_dicts_with_batches_of_several_tasks_train_exactly(contexts):
-    """Each batch uses one of the heads: the gradient of the other is 0, and not an earlier one."""
-    rng = np.random.RandomState(0)
-    weights = {name: rng.normal(size=(rows, 4)) for name, rows in (
-        ('shared_weight', 4), ('head0_weight', 1), ('head1_weight', 1))}
+def test_a_layer_that_a_batch_does_not_use_has_a_gradient_of_0(contexts):
+    """And no earlier one; a layer that no batch uses stays, as with Trainer."""
+    rng, rows = np.random.RandomState(0), np.arange(40).reshape(4, 10)
     features, targets = rng.normal(size=(40, 4)), rng.normal(size=40)
-    layers = {name: gluon.nn.Dense(len(value), use_bias=False, in_units=4, prefix=name[:-6])
-              for name, value in weights.items()}
+    weights = rng.normal(size=(4, 4))
+    layers = [gluon.nn.Dense(1, use_bias=False, in_units=4, prefix=name)
+              for name in ('shared', 'even', 'odd', 'none')]
     net = gluon.nn.Sequential()
-    net.add(*layers.values())
+    net.add(*layers)
     net.initialize(ctx=contexts)
-    for name, value in weights.items():
-        layers[name].weight.set_data(as_blocks_take(value))
+    for layer, weight in zip(layers, weights):
+        layer.weight.set_data(as_blocks_take(weight[None]))
 
-    def objective(batch):
-        head = layers['head%d_weight' % (batch['number'] % 2)]
-        return gluon.loss.L2Loss()(head(layers['shared_weight'](batch['x'])), batch['more']['y'])
+    def objective(data, label, number):
+        return gluon.loss.L2Loss()(layers[0](data) + layers[1 + number % 2](data), label)
 
-    rows = np.arange(40).reshape(4, 10)
-    data = [{'x': as_blocks_take(features[of]), 'more': {'y': as_blocks_take(targets[of])},
-             'number': number} for number, of in enumerate(rows)]
     settings = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
     trainer = SVRGTrainer(net.collect_params(), 'sgd', settings, objective=objective)
-    svrg = oracle.Svrg(of_two_tasks, weights, np.column_stack([features, np.arange(40) // 10 % 2]),
-                       targets, 10, oracle.Sgd(**settings, rescale=0.1))
+    odd = np.arange(40)[:, None] // 10 % 2
+    svrg = oracle.Svrg(
+        oracle.linear_regression, {'fc_weight': weights[:3].reshape(1, 12), 'fc_bias': np.zeros(1)},
+        np.column_stack([features, features * (1 - odd), features * odd]), targets, 10,
+        oracle.Sgd(**settings, rescale=0.1), ['fc_bias'])
+    data = [(as_blocks_take(features[of]), as_blocks_take(targets[of]), number)
+            for number, of in enumerate(rows)]
     for epoch, batches in enumerate(trainer.epochs(data, 4)):
         if epoch % 2 == 0:
             svrg.take_snapshot()
-        for batch in batches:
-            trainer.backward(batch)
+        for number, batch in enumerate(batches):
+            trainer.backward(*batch)
             trainer.step(10, ignore_stale_grad=True)
-            svrg.step(rows[(batch if isinstance(batch, dict) else batch[0])['number']])
-    assert_weights(net, svrg.weights)
-    trainer.backward(batch)
-    with pytest.raises(ValueError, match='leave out head._weight: .* ignore_stale_grad=True of st'):
+            svrg.step(rows[number])
+    found = np.concatenate(list(weights_of(net).values()))
+    np.testing.assert_allclose(found[:3].ravel(), svrg.weights['fc_weight'][0], atol=1e-5)
+    assert contexts is TWO_DEVICES or (found[3] == weights[3].astype('f4')).all()
+    trainer.backward(*batch)
+    with pytest.raises(ValueError, match='leave out .*weight: .* ignore_stale_grad=True of st'):
         trainer.step(10)
 
 
 Named = collections.namedtuple('Named', ['data', 'label'])
 FORMS = {
+    'dict': (lambda data, label: {'x': as_blocks_take(data), 'more': {'y': as_blocks_take(label)}},
+             lambda batch: (batch['x'], batch['more']['y']),
+             lambda batch: (batch,)),
+    'beside None': (lambda data, label: (None, as_blocks_take(data), as_blocks_take(label)),
+                    lambda _, *both: both, tuple),
+    'beside a dict': (lambda data, label: ({'data': as_blocks_take(data)}, as_blocks_take(label)),
+                      lambda first, label: (first['data'], label), tuple),
     'namedtuple': (Named, lambda data, label: (data, label),
                    lambda batch: (batch.data, batch.label)),
     'DataBatch': (lambda data, label: mx.io.DataBatch([mx.nd.array(data)], [mx.nd.array(label)]),
@@ -437,40 +409,6 @@ def test_batches_of_other_forms_train_exactly(form, contexts):
             trainer.step(10)
             svrg.step(np.arange(10 * number, 10 * number + 10))
     assert_weights(net, svrg.weights)
-
-
-def test_an_array_is_no_data():
-    problem = Blocks('softmax')
-    trainer = problem.trainer(problem.net())
-    for data in (problem.features, as_blocks_take(problem.features)):
-        with pytest.raises(TypeError, match='train_data must be a DataLoader or .*, and not'):
-            trainer.update_full_grads(data)
-
-
-@pytest.mark.parametrize('optimizer', ['sgd'])
-def test_a_layer_that_no_batch_uses_stays(optimizer):
-    """As with Trainer; another one, that some batches use, decays."""
-    layers = {name: gluon.nn.Dense(1, in_units=4, prefix=name) for name in ('used', 'rare', 'not')}
-    params = gluon.ParameterDict()
-    for layer in layers.values():
-        layer.initialize(mx.init.One())
-        params.update(layer.collect_params())
-
-    def objective(data, label):
-        outputs = layers['used'](data)
-        return gluon.loss.L2Loss()(outputs + layers['rare'](data) if len(data) > 4 else outputs,
-                                   label)
-
-    rows = np.random.RandomState(0).normal(size=(10, 5))
-    data = [[as_blocks_take(part[:, :4]), as_blocks_take(part[:, 4])] for part in (
-        rows[:6], rows[6:])]
-    trainer = SVRGTrainer(params, optimizer, {'wd': 0.1}, objective=objective)
-    for batches in trainer.epochs(data, 4):
-        for batch in batches:
-            trainer.backward(*batch)
-            trainer.step(len(batch[0]), ignore_stale_grad=True)
-    for name, layer in layers.items():
-        assert (layer.weight.data().asnumpy() == 1).all() == (name == 'not')
 
 
 @pytest.mark.nd_arrays  # which kind MXNet makes is a setting of a thread

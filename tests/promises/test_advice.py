@@ -7,18 +7,6 @@ from problems import Problem
 from svrg_optimization import SVRGModule
 
 
-@pytest.mark.parametrize('scheduler', [mx.lr_scheduler.FactorScheduler, 0.1])
-def test_lr_scheduler_that_is_a_class_or_not_callable_changes_nothing(scheduler):
-    problem = Problem()
-    module, rate = problem.bound(sgd={}), getattr(scheduler, 'base_lr', None)
-    optimizer, made = module._optimizer, mx.optimizer.SGD()
-    made.lr_scheduler = scheduler
-    for given in ({'optimizer_params': {'lr_scheduler': scheduler}}, {'optimizer': made}):
-        with pytest.raises(TypeError, match='lr_scheduler must be an object or None'):
-            module.init_optimizer(**given, force_init=True)
-    assert module._optimizer is optimizer and getattr(scheduler, 'base_lr', None) == rate
-
-
 def fit_without_convergence(folder):
     problem = Problem()
     problem.module(tol=1e-9).fit(problem.iterator(), eval_metric='mse', num_epoch=1)

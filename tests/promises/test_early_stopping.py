@@ -5,53 +5,49 @@ from types import SimpleNamespace
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet import gluon
 
+from blocks import Blocks, weights_of
 from problems import Problem
-from svrg_optimization import EarlyStopping, SVRGTrainer
+from svrg_optimization import EarlyStopping
 
 VALUES = [3., 2., float('nan'), 2., 2.5, 0.]  # the fourth and fifth are no better than the second
 
 
-def module_of(epochs, stopping_of):
+def weight_of(module):
+    return module.get_params()[0]['fc_weight'].asnumpy()
+
+
+def module_of(epochs, *given):
     """Train by fit; return the stopping, the weights after each epoch and those at the end."""
     problem, seen, values = Problem(), [], iter(VALUES)
-    module, data = problem.module(), problem.iterator()
+    module = problem.module()
     score = mx.metric.np(lambda label, output: next(values))  # with one batch of validation data
-    valid_data = mx.io.NDArrayIter(problem.features[:10], problem.targets[:10], 10,
-                                   label_name='label')
-
-    def see(*_):
-        seen.append(module.get_params()[0]['fc_weight'].asnumpy().copy())
-    with stopping_of(module) as stopping:
-        module.fit(data, valid_data, eval_metric='mse', validation_metric=score, num_epoch=epochs,
-                   epoch_end_callback=see, eval_end_callback=stopping)
-    return stopping, seen, module.get_params()[0]['fc_weight'].asnumpy()
+    with EarlyStopping(module, *given) as stopping:
+        problem.fit(module, epochs, eval_data=problem.iterator(40), validation_metric=score,
+                    epoch_end_callback=lambda *_: seen.append(weight_of(module)),
+                    eval_end_callback=stopping)
+    return stopping, seen, weight_of(module)
 
 
-def trainer_of(epochs, stopping_of):
+def trainer_of(epochs, *given):
     """Do the same by SVRGTrainer's loop."""
-    problem, seen = Problem(), []
-    net, loss = gluon.nn.Dense(1), gluon.loss.L2Loss()
-    net.initialize()
-    trainer = SVRGTrainer(net.collect_params(), 'sgd', {'learning_rate': 0.1},
-                          objective=lambda data, label: loss(net(data), label))
-    data = gluon.data.DataLoader(gluon.data.ArrayDataset(
-        problem.features.astype('float32'), problem.targets.astype('float32')), 10)
-    with stopping_of(trainer) as stopping:
-        for epoch, batches in enumerate(trainer.epochs(data, epochs)):
+    problem, seen = Blocks(), []
+    net = problem.net()
+    trainer = problem.trainer(net)
+    with EarlyStopping(trainer, *given) as stopping:
+        for epoch, batches in enumerate(trainer.epochs(problem.loader(), epochs)):
             for batch in batches:
                 trainer.backward(*batch)
-                trainer.step(len(batch[0]))
-            seen.append(net.weight.data().asnumpy())
+                trainer.step(10)
+            seen.append(weights_of(net)['fc_weight'])
             stopping.check(VALUES[epoch])
-    return stopping, seen, net.weight.data().asnumpy()
+    return stopping, seen, weights_of(net)['fc_weight']
 
 
 @pytest.mark.parametrize('train', [module_of, trainer_of])
 @pytest.mark.parametrize('epochs, patience, trained', [(6, 3, 5), (4, 3, 4), (6, 1, 3)])
 def test_it_ends_with_the_weights_of_the_best_epoch(train, epochs, patience, trained):
-    stopping, seen, weights = train(epochs, lambda model: EarlyStopping(model, 'min', patience))
+    stopping, seen, weights = train(epochs, 'min', patience)
     assert len(seen) == trained and (stopping.best, stopping.best_epoch) == (2, 1)
     result = stopping._model.result
     is_early = trained < epochs
@@ -63,7 +59,7 @@ def test_it_ends_with_the_weights_of_the_best_epoch(train, epochs, patience, tra
 
 
 def test_large_values_may_be_better():
-    stopping, seen, weights = module_of(6, lambda model: EarlyStopping(model, 'max', 2))
+    stopping, seen, weights = module_of(6, 'max', 2)
     assert len(seen) == 3 and stopping.best == 3
     np.testing.assert_array_equal(weights, seen[0])
 
@@ -74,9 +70,9 @@ def test_other_errors_pass_and_change_no_weights():
     with pytest.raises(KeyError), EarlyStopping(module, 'min', 1) as stopping:
         stopping.check(1.)
         module.set_params({name: value + 1 for name, value in module.get_params()[0].items()}, {})
-        changed = module.get_params()[0]['fc_weight'].asnumpy().copy()
+        changed = weight_of(module)
         raise KeyError
-    np.testing.assert_array_equal(module.get_params()[0]['fc_weight'].asnumpy(), changed)
+    np.testing.assert_array_equal(weight_of(module), changed)
 
 
 @pytest.mark.parametrize('given, error, names', [

@@ -56,61 +56,16 @@ class Data(mx.io.DataIter):
         return batch
 
 
-class Recording:
-    """Records calls of the methods that a user may override."""
+def recording(base, events, *names):
+    """Return a class that records calls of some methods, those that a user may override."""
+    def recorded(name):
+        def method(self, *args, **kwargs):
+            events.append((name, len(args), sorted(kwargs)))
+            return None if name == 'prepare' else getattr(super(cls, self), name)(*args, **kwargs)
+        return method
 
-    def forward_backward(self, data_batch):
-        self.events.append('forward_backward')
-        super().forward_backward(data_batch)
-
-    def update(self):
-        self.events.append('update')
-        super().update()
-
-    def update_metric(self, eval_metric, labels, pre_sliced=False):
-        self.events.append(('update_metric', pre_sliced))
-        super().update_metric(eval_metric, labels, pre_sliced)
-
-    def prepare(self, data_batch, sparse_row_id_fn=None):
-        self.events.append(('prepare', sparse_row_id_fn is not None))
-
-    def score(self, *args, **kwargs):
-        self.events.append(('score', sorted(kwargs)))
-        return super().score(*args, **kwargs)
-
-    def get_params(self):
-        self.events.append('get_params')
-        return super().get_params()
-
-    def set_params(self, *args, **kwargs):
-        self.events.append(('set_params', len(args), kwargs))
-        super().set_params(*args, **kwargs)
-
-
-class Metric(mx.metric.Accuracy):
-    def __init__(self, events, **kwargs):
-        self.events = events
-        super().__init__(**kwargs)
-
-    def reset(self):
-        self.events.append('metric.reset')
-        super().reset()
-
-    def get_global_name_value(self):
-        self.events.append('metric.get_global_name_value')
-        return super().get_global_name_value()
-
-
-class Monitor(mx.mon.Monitor):
-    def __init__(self, events):
-        super().__init__(1)
-        self.events = events
-
-    def tic(self):
-        self.events.append('tic')
-
-    def toc_print(self):
-        self.events.append('toc_print')
+    cls = type('Recorded', (base,), {name: recorded(name) for name in names})
+    return cls
 
 
 def recorded(base, lists=False, fails_at=None, **arguments):
@@ -126,9 +81,11 @@ def recorded(base, lists=False, fails_at=None, **arguments):
     loggers.handlers, loggers.propagate = [Handler()], False
     loggers.setLevel(logging.INFO)
     train_data = Data(events, lists=lists)
-    cls = type('Recorded', (Recording, base), {'events': events})
-    module = cls(SYMBOL, logger=loggers,
-                 context=[mx.cpu(0), mx.cpu(1)] if lists else mx.cpu(), **arguments)
+    module = recording(base, events, 'forward_backward', 'update', 'update_metric', 'prepare',
+                       'score', 'get_params', 'set_params')(
+        SYMBOL, logger=loggers, context=[mx.cpu(0), mx.cpu(1)] if lists else mx.cpu(), **arguments)
+    metric = recording(mx.metric.Accuracy, events, 'reset', 'get_global_name_value')
+    monitor = recording(mx.mon.Monitor, events, 'tic', 'toc_print')(1, pattern='nothing')
 
     def saw(name):
         def callback(param):
@@ -156,11 +113,11 @@ def recorded(base, lists=False, fails_at=None, **arguments):
 
     mx.random.seed(0)
     try:
-        module.fit(train_data, Data(events, 2, lists, 'eval'), Metric(events),
+        module.fit(train_data, Data(events, 2, lists, 'eval'), metric(),
                    epoch_end_callback=[epoch_end, epoch_end], batch_end_callback=saw('batch_end'),
                    eval_end_callback=saw('eval_end'), eval_batch_end_callback=saw('eval_batch_end'),
-                   begin_epoch=2, num_epoch=4, monitor=None if lists else Monitor(events),
-                   validation_metric=Metric(events, name='other'),
+                   begin_epoch=2, num_epoch=4, monitor=None if lists else monitor,
+                   validation_metric=metric(name='other'),
                    sparse_row_id_fn=lambda batch: None)
     except KeyError as error:
         events.append(('raised', str(error)))

@@ -111,7 +111,7 @@ class Calls:
         assert_close(self.values(), self.svrg.weights)
         for take in (lambda: None, self.update_full_grads):
             take()
-            for rows in ROWS:
+            for rows in ROWS[2:]:  # a whole batch and a short one
                 self.step_on(rows)
         assert_close(self.values(), self.svrg.weights)
 

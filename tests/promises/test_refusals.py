@@ -7,7 +7,7 @@ from mxnet import gluon
 
 from bad_input import SETTINGS, Data, state_of
 from problems import Problem
-from samples import Lengths
+from sequences import Sequences
 from svrg_optimization import LinearDecay, SVRGBucketingModule, SVRGModule, SVRGTrainer
 from svrg_optimization.diagnostics import gradient_variance
 from svrg_optimization.proximal import L1
@@ -33,24 +33,12 @@ def batch(*shapes, label=(10,), pad=0):
 GOOD = batch((10, 4))
 
 
-def dropout(data):
-    return mx.sym.Dropout(data)
-
-
-def symbol_with(layer):
-    output = mx.sym.FullyConnected(layer(mx.sym.Variable('data')), num_hidden=1, name='fc')
-    return mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label'), name='loss')
-
-
 def made(**kwargs):
-    return SVRGModule(**{'symbol': symbol_with(lambda data: data), 'label_names': ('label',),
-                         'update_freq': 1, **kwargs})
+    return SVRGModule(**{'symbol': Problem().symbol, 'label_names': ('label',), **kwargs})
 
 
 def bucketing(**kwargs):
-    return SVRGBucketingModule(
-        lambda key: (symbol_with(lambda data: data), ('data',), ('label',)), 1, update_freq=1,
-        **kwargs)
+    return SVRGBucketingModule(lambda key: (Problem().symbol, ('data',), ('label',)), 1, **kwargs)
 
 
 def trainer(params=None, optimizer='sgd', **kwargs):
@@ -62,10 +50,6 @@ def wide_data():
     return mx.io.NDArrayIter(np.ones((20, 6)), np.ones(20), 20, label_name='label')
 
 
-def fit_on_wide_data(_, problem):
-    problem.module().fit(problem.iterator(), wide_data(), eval_metric='mse', num_epoch=1)
-
-
 def plain_with_rate(problem, rate):
     module = mx.mod.Module(problem.symbol, label_names=['label'])
     module.bind(problem.iterator().provide_data, problem.iterator().provide_label)
@@ -74,14 +58,8 @@ def plain_with_rate(problem, rate):
     return module
 
 
-def uphill(name):
-    param = table(name)
-    param.lr_mult = -1.
-    return param
-
-
-def table(name, stype='default'):
-    param = gluon.Parameter(name, shape=(6, 2), stype=stype, grad_stype=stype)
+def table(name, stype='default', lr_mult=1.):
+    param = gluon.Parameter(name, shape=(6, 2), stype=stype, grad_stype=stype, lr_mult=lr_mult)
     param.initialize()
     return param
 
@@ -95,11 +73,6 @@ def fit(data=None, **kwargs):
         return module.fit(problem.iterator() if data is None else data,
                           **{'eval_metric': 'mse', 'num_epoch': 3, 'begin_epoch': 2, **kwargs})
     return call
-
-
-def after_a_pass(module, problem):
-    module.update_full_grads(problem.iterator())
-    module.backward()
 
 
 def attribute(name, value):
@@ -140,36 +113,21 @@ def fit_new(optimizer='sgd', **settings):
         problem.iterator(), eval_metric=[], num_epoch=1, optimizer=optimizer)
 
 
-def noise(data):
-    return mx.sym.random.uniform(shape=(10, 4), name='noise') * data
-
-
 OF_NEWTON_CG = [
     ({'learning_rate': 0.1}, 'learning_rate must not be given with newton_cg'),
     ({'clip_gradient': 1.}, 'clip_gradient must not be given with newton_cg'),
     ({'lr_scheduler': len}, 'lr_scheduler must not be given with newton_cg')]
 
 
-class NoValue:
-    def __repr__(self):
-        return 'NoValue()'
-
-    def prox(self, weight, step_size):
-        """Do nothing."""
-
-
 OF_ALL = [  # settings of SVRGModule, SVRGBucketingModule and SVRGTrainer
     ({'proximal': 0.1}, TypeError, 'proximal must be None, an operator .* or a dict .*, not 0.1'),
-    ({'proximal': 0}, TypeError, 'or a dict .*, not 0'),
-    ({'proximal': L1}, TypeError, 'proximal must be None, an operator'),
-    ({'proximal': NoValue()}, TypeError, 'with the methods prox and value'),
+    ({'proximal': L1}, TypeError, 'an operator with the methods prox and value'),
     ({'proximal': {'fc_weight': None}}, TypeError, 'proximal must be .* not None'),
     ({'proximal': {'weight': L1(1)}}, ValueError,
      r"proximal must be for trained parameters \(.*fc_weight.*\), not for 'weight'"),
     ({'alpha': 0, 'tol': 1e-3}, ValueError, '^alpha must not be 0 with tol'),
     ({'alpha': 1.1}, ValueError, 'alpha must be a number from 0 to 1'),
     ({'tol': 0}, ValueError, 'tol must be None or a number above 0, not 0'),
-    ({'tol': float('inf')}, ValueError, 'not inf'),
     ({'tol': True}, TypeError, 'not True'),
     ({'loss_is_mean': 1}, TypeError, 'loss_is_mean must be None, True or False'),
     ({'nonfinite': 'ignore'}, ValueError, "nonfinite must be 'warn' or 'raise', not 'ignore'"),
@@ -179,9 +137,7 @@ OF_MODULES = [
      r"trained parameters \(fc_weight\), not for 'fc_bias'"),
     ({'proximal': L1(1), 'fixed_param_names': ['fc_weight']}, ValueError,
      'proximal must be a dict from parameter name to operator .*: fc_bias'),
-    ({'full_grad_batches': []}, TypeError, '^full_grad_batches must'),
     ({'full_grad_batches': 0}, ValueError, '^full_grad_batches must .* int of 1 or more .*, not 0'),
-    ({'full_grad_batches': True}, TypeError, '^full_grad_batches .*not True'),
     ({'full_grad_batches': 3, 'tol': 1e-3}, ValueError, 'full_grad_batches must be None with tol')]
 OF_MODULE = [
     ({'update_freq': 1.5}, TypeError, 'update_freq must be an int of 1 or more, not 1.5')]
@@ -190,23 +146,19 @@ OF_TRAINER = [
     ({'params': [table('table'), table('table')]}, ValueError, 'params must have different names'),
     ({'objective': None}, TypeError, 'objective must be a function'),
     ({'optimizer': 'lbfgs'}, ValueError, "optimizer must be 'newton_cg', .* and not 'lbfgs'"),
-    ({'optimizer': 3}, TypeError, 'optimizer must be a str or .*, not 3'),
     ({'alpha': 0, 'optimizer': 'newton_cg'}, ValueError, '^alpha must not be 0 with newton_cg'),
     ({'batch_axis': [0, '1']}, TypeError, "batch_axis must be an int of 0 or more, not '1'"),
-    ({'batch_axis': -1}, ValueError, 'batch_axis must be an int of 0 or more, not -1'),
     ({'kvstore': 'dist_async'}, ValueError, "kvstore must be 'dist_sync' or of one process"),
     ({'kvstore': 'dist_sync', 'update_on_kvstore': True}, ValueError,
      'update_on_kvstore must be None or False'),
-    ({'optimizer_params': {'learning_rate': float('nan')}}, ValueError, 'learning_rate must be a'),
     ({'optimizer_params': {'learning_rate': -0.1}}, ValueError, 'learning_rate must .* not -0.1'),
     ({'optimizer': 'newton_cg', 'optimizer_params': {'wd': -1}}, ValueError, 'wd must .* not -1'),
     ({'optimizer': mx.optimizer.Adam(wd=-0.1)}, ValueError, 'wd must be a finite .* not -0.1'),
-    ({'params': [uphill('fc_weight')]}, ValueError, 'lr_mult of fc_weight must .*, not -1'),
+    ({'params': [table('fc_weight', lr_mult=-1.)]}, ValueError,
+     'lr_mult of fc_weight must .*, not -1'),
     ({'compression_params': {'type': '2bit'}}, ValueError, 'compression_params must be None'),
     ({'proximal': L1(1), 'update_on_kvstore': True}, ValueError,
      'update_on_kvstore must be None or False with proximal'),
-    ({'proximal': L1(1), 'optimizer': 'adam'}, ValueError,
-     'optimizer must be newton_cg, or sgd without .*adam'),
     ({'proximal': L1(1), 'optimizer_params': {'momentum': 0.9}}, ValueError,
      'optimizer must be newton_cg, or sgd without .*momentum 0.9'),
     *(({'optimizer': 'newton_cg', 'optimizer_params': given}, ValueError, message)
@@ -227,9 +179,9 @@ def test_bad_arguments_are_refused(make, given, error, message):
 FINITE = 'learning_rate must be a finite number of 0 or more, not'
 
 
-def optimizer_with_multiplier(kind, number):
+def optimizer_with(**attributes):
     optimizer = mx.optimizer.SGD(learning_rate=0.1)
-    getattr(optimizer, 'set_' + kind)({'fc_weight': number})
+    vars(optimizer).update(attributes)
     return optimizer
 
 
@@ -238,8 +190,6 @@ ROWS = {
     'batches of a function': (
         fit_new(full_grad_batches=lambda _: 0), ValueError,
         '^full_grad_batches must be a callable that returns an int of 1 or more .*, not 0'),
-    'batches of a function, float': (fit_new(full_grad_batches=lambda _: 2.0), TypeError,
-                                     'after 0 .* not 2.0'),
     'batches': (fit_new('newton_cg', full_grad_batches=3), ValueError,
                 '^full_grad_batches must be None with newton_cg'),
     'alpha of 0': (fit_new('newton_cg', alpha=0), ValueError, '^alpha must not be 0'),
@@ -251,29 +201,23 @@ ROWS = {
         ValueError, name + ' must .* with tol')
        for name, value in (('alpha', 0), ('full_grad_batches', 3))},
     **{'set rate %r' % rate: (attribute('learning_rate', rate), error, FINITE)
-       for rate, error in (('0.1', TypeError), (None, TypeError), (True, TypeError),
-                           (float('nan'), ValueError), (-0.1, ValueError))},
+       for rate, error in (('0.1', TypeError), (True, TypeError), (float('nan'), ValueError))},
     **{'%s %s' % (message.split()[0], given.get('wd', len(given))): (
         optimizer(optimizer_params=given), error, message)
        for given, error, message in (
            ({'learning_rate': -0.1}, ValueError, FINITE + ' -0.1'),
-           ({'wd': -0.1}, ValueError, 'wd must be a finite number of 0 or more, not -0.1'),
-           ({'wd': float('nan')}, ValueError, 'wd must be .*, not nan'),
-           ({'wd': '0.1'}, TypeError, "wd must be .*, not '0.1'"),
-           ({'lr_scheduler': mx.lr_scheduler.FactorScheduler(9), 'learning_rate': -0.1}, ValueError,
-            FINITE))},
+           ({'wd': float('nan')}, ValueError, 'wd must be a finite number of 0 or more, not nan'),
+           ({'wd': '0.1'}, TypeError, "wd must be .*, not '0.1'"))},
     **{'optimizer instance %d' % number: (optimizer(optimizer=instance), ValueError, message)
        for number, (instance, message) in enumerate((
            (mx.optimizer.SGD(learning_rate=-0.1), FINITE), (mx.optimizer.Adam(wd=-0.1), 'wd must'),
-           (optimizer_with_multiplier('lr_mult', -1), 'lr_mult of fc_weight must .*, not -1'),
-           (optimizer_with_multiplier('wd_mult', -2), 'wd_mult of fc_weight must .*, not -2')))},
+           (optimizer_with(lr_mult={'fc_weight': -1}), 'lr_mult of fc_weight must .*, not -1'),
+           (optimizer_with(wd_mult={'fc_weight': -2}), 'wd_mult of fc_weight must .*, not -2')))},
     'wd of an optimizer': (lambda module, _: setattr(module._optimizer, 'wd', -0.1), ValueError,
                            'wd must be a finite number of 0 or more, not -0.1'),
     'rate of a trainer': (lambda *_: trainer().set_learning_rate(-0.1), ValueError, FINITE),
     'borrowed rate': (lambda module, problem: problem.bound().borrow_optimizer(
         plain_with_rate(problem, -0.1)), ValueError, FINITE),
-    'rate of a new optimizer': (optimizer(optimizer_params={'learning_rate': float('inf')}),
-                                ValueError, FINITE),
     'rate of an optimizer': (lambda module, _: module._optimizer.set_learning_rate(float('nan')),
                              ValueError, FINITE),
     'lr of an optimizer': (lambda module, _: setattr(module._optimizer, 'lr', np.float32('nan')),
@@ -285,16 +229,14 @@ ROWS = {
     'set rate without an optimizer': (
         on(lambda problem: problem.bound(), attribute('learning_rate', 0.1)), RuntimeError,
         'learning_rate needs an optimizer: call init_optimizer'),
-    'set alpha': (attribute('alpha', -1), ValueError, 'alpha must be a number from 0 to 1'),
     # The pass for the full gradient: the data
     'data none': (full_grads(None), TypeError, 'train_data must be a DataIter, .* not None'),
     'data not to be reset': (full_grads(Data(GOOD, resets=OSError('no seek'))), OSError, 'seek'),
     'data empty': (full_grads(Data()), ValueError, 'train_data must yield at least one row'),
-    'data of padding': (full_grads(Data(batch((10, 4), pad=10))), ValueError, 'at least one row'),
     'data raises': (full_grads(Data(GOOD, raises=OSError('disk'))), OSError, 'disk'),
     **{'data with %s' % type(other).__name__: (full_grads(Data(GOOD, other)), TypeError,
                                    'train_data must yield DataBatches')
-       for other in (None, (1, 2), [GOOD, None])},
+       for other in (None, [GOOD, None])},
     'data other width': (full_grads(Data(GOOD, batch((10, 5)))), ValueError,
                          r"train_data .*\(10, 4\).*\(10, 5\)"),
     'data inputs extra': (full_grads(Data(batch((10, 4), (10, 4)))), ValueError, 'not with 2'),
@@ -306,11 +248,11 @@ ROWS = {
     'pass for inference': (on(for_inference, full_grads(Data(GOOD))), RuntimeError, 'for_training'),
     'backward at first': (on(lambda problem: problem.bound(), lambda module, _: module.backward()),
                           RuntimeError, 'backward needs a forward before it'),
-    'backward after a pass': (on(lambda problem: problem.bound(), after_a_pass), RuntimeError,
-                              'backward needs a forward'),
+    'backward after a pass': (on(lambda problem: problem.bound(), lambda module, problem: [
+        module.update_full_grads(problem.iterator()), module.backward()]), RuntimeError,
+        'backward needs a forward'),
     # fit
     'fit no epochs': (fit(num_epoch=None), TypeError, 'num_epoch must be an int .*, not None'),
-    'fit tol': (fit(tol=0.1), TypeError, "unexpected keyword argument 'tol'"),
     'fit begin_epoch': (fit(begin_epoch=-1), ValueError, 'begin_epoch must be an int of 0 or mo'),
     'fit eval_data': (lambda module, problem: fit(eval_data=problem.features)(module, problem),
                       TypeError, 'eval_data must be a DataIter'),
@@ -325,28 +267,26 @@ ROWS = {
            ('predict', lambda module, _: module.predict(wide_data())),
            ('score', lambda module, _: module.score(wide_data(), 'mse')),
            ('forward', lambda module, _: module.forward(next(wide_data()))),
-           ('fit', fit_on_wide_data))},
+           ('fit', lambda _, problem: problem.module().fit(
+               problem.iterator(), wide_data(), eval_metric='mse', num_epoch=1)))},
+    **{'scheduler of %s' % ''.join(given): (optimizer(**given, force_init=True), TypeError,
+                                            'lr_scheduler must be an object or None')
+       for given in ({'optimizer_params': {'lr_scheduler': mx.lr_scheduler.FactorScheduler}},
+                     {'optimizer': optimizer_with(lr_scheduler=0.1)})},
     'optimizer name': (optimizer(optimizer='lbfgs'), ValueError,
                        "optimizer must be 'newton_cg', .* adam.* and not 'lbfgs'"),
     'optimizer none': (optimizer(optimizer=None), TypeError, 'optimizer must be a str .*not None'),
     # Checkpoints
     'save nowhere': (lambda module, _: module.save_checkpoint('no/such', 2), OSError, 'no/such'),
     'load missing': (load('model', 7), FileNotFoundError, 'model-0007.params'),
-    'load alpha': (load('model', 2, alpha=7), ValueError, 'alpha must be a number from 0 to 1'),
-    'save epoch': (lambda module, _: module.save_checkpoint('model', '1'), TypeError,
-                   '(a (real )?number is required|requires a real number), not str'),
     # The optimizer
     'force_init params': (lambda module, _: module.init_optimizer(
         optimizer_params={'tol': 1}, force_init=True), TypeError,
         "unexpected keyword argument 'tol'"),
-    **{'%s' % given: (optimizer(optimizer='newton_cg', optimizer_params=given), ValueError,
-                      message) for given, message in OF_NEWTON_CG},
     **{'decay %s %s' % given: (lambda *_, given=given: LinearDecay(*given), error, message)
        for given, error, message in (
            ((1.5, 10), ValueError, '^initial must be a number from 0 to 1, not 1.5$'),
-           (('1', 10), TypeError, "^initial must be a number from 0 to 1, not '1'$"),
-           ((0.5, 0), ValueError, 'num_updates'), ((0.5, 2.5), TypeError, 'num_updates'),
-           ((0.5, True), TypeError, 'num_updates'))},
+           ((0.5, 0), ValueError, 'num_updates'), ((0.5, True), TypeError, 'num_updates'))},
     # Calls of beginners
     **{'%s unbound' % name: (on(unbound, lambda module, problem, call=call: call(module, problem)),
                              AssertionError, '^%s needs a module .*: call fit' % name)
@@ -354,7 +294,10 @@ ROWS = {
            ('forward', lambda module, problem: module.forward(problem.batch(10))),
            ('backward', lambda module, _: module.backward()),
            ('update', lambda module, _: module.update()),
-           ('init_optimizer', lambda module, _: module.init_optimizer()))},
+           ('init_optimizer', lambda module, _: module.init_optimizer()),
+           ('predict', lambda module, problem: module.predict(problem.iterator())),
+           ('score', lambda module, problem: module.score(problem.iterator(), 'mse')),
+           ('get_params', lambda module, _: module.get_params()))},
     'update without an optimizer': (on(lambda problem: problem.bound(), lambda module, problem: [
         module.forward_backward(problem.batch(10)), module.update()]), AssertionError,
         'update needs .* and an optimizer: call fit before it, .* and init_optimizer'),
@@ -362,14 +305,8 @@ ROWS = {
         lambda module, _: module.update_full_grads(Data(mx.io.DataBatch(
             [mx.nd.ones((10, 4))], [mx.nd.ones((10, 2))]))), ValueError,
         r"train_data must .* like .*'label', .10,.*, and not .*\(10, 2\)"),
-    'predict unbound': (on(unbound, lambda module, problem: module.predict(problem.iterator())),
-                        AssertionError, 'predict needs .*: call fit'),
     'predict list': (lambda module, _: module.predict([[1, 2, 3, 4]]), TypeError,
                      'eval_data must be .* to_numpy'),
-    'score unbound': (on(unbound, lambda module, problem: module.score(problem.iterator(), 'mse')),
-                      AssertionError, 'score needs a module'),
-    'parameters unbound': (on(unbound, lambda module, _: module.get_params()), AssertionError,
-                           'get_params needs a module'),
     'other numbers of rows': (
         lambda _, problem: problem.module().fit(mx.io.NDArrayIter(
             np.ones((200, 4)), np.ones(150), 10, label_name='label'), num_epoch=1), ValueError,
@@ -387,8 +324,6 @@ ROWS = {
                        'data must yield at least one batch'),
     'variance none': (lambda module, _: gradient_variance(module, Data(GOOD, None)), TypeError,
                       'data must yield DataBatches, and not None'),
-    'variance raises': (lambda module, _: gradient_variance(
-        module, Data(GOOD, raises=OSError('disk'))), OSError, 'disk'),
     'variance no snapshot': (on(lambda problem: problem.bound(), lambda module, problem:
                                 gradient_variance(module, problem.iterator())), RuntimeError,
                              'mod must have a snapshot'),
@@ -410,7 +345,7 @@ def test_bad_input_is_refused(trained, call, error, message):
     problem.assert_weights(module, problem.svrg(**SETTINGS).fit(3, 2))
 
 
-@pytest.mark.parametrize('problem', [Problem(), Lengths()])
+@pytest.mark.parametrize('problem', [Problem(), Sequences()])
 def test_newton_cg_refuses_samples_that_are_set_later(problem):
     module = problem.fit(problem.module(), 1, optimizer='newton_cg')
     module.full_grad_batches = 3

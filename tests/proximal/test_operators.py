@@ -75,13 +75,6 @@ def test_operators_work_after_an_error_of_the_range():
             getattr(operator, method)(weight, *others)
 
 
-@pytest.mark.parametrize('operator', [L1(0.1), GroupLasso(0.1, axis=0)], ids=repr)
-def test_value_is_summed_in_float64(operator):
-    weight = mx.nd.full((10001, 1), 1)
-    weight[0] = 0.1
-    assert abs(operator.value(weight) - 10000.1 * 0.1) < 1e-8
-
-
 class Noting(GroupLasso):
     """An operator of one's own that notes what it gets."""
 
@@ -117,9 +110,16 @@ def test_an_operator_gets_a_weight_in_full_precision(dtype, multi_precision):
         assert np.abs(weight.asnumpy()).max() < 0.5
 
 
-@pytest.mark.parametrize('operator', [given[0] for given in OPERATORS], ids=repr)
-def test_nan_is_not_hidden(operator):
-    for rows in (2, 20000):
+def test_values_are_summed_in_float64():
+    weight = mx.nd.full((10001, 1), 1)
+    weight[0] = 0.1
+    for operator in L1(0.1), GroupLasso(0.1, axis=0):
+        assert abs(operator.value(weight) - 10000.1 * 0.1) < 1e-8
+
+
+@pytest.mark.parametrize('rows', [2, 20000])
+def test_nan_is_not_hidden(rows):
+    for operator, *_ in OPERATORS:
         weight = mx.nd.ones((rows, 2))
         weight[0, 1] = np.nan
         operator.prox(weight, 0.1)
@@ -142,18 +142,13 @@ def test_groups_may_be_along_any_axis(axis, other, threshold):
 @pytest.mark.parametrize('make, error, message', [
     (lambda: L1('1'), TypeError, "strength must be a number of 0 or more, not '1'"),
     (lambda: L1(-1), ValueError, 'strength must be a number of 0 or more, not -1'),
-    (lambda: L1(True), TypeError, 'strength must be'),
     (lambda: L1(math.inf), ValueError, 'strength must be'),
-    (lambda: L1(1, low='0'), TypeError, 'low must be'),
     (lambda: L1(1, 0, -1), ValueError, 'high must be'),
     (lambda: GroupLasso(math.nan, 1), ValueError, 'strength must be'),
-    (lambda: L1([1]), TypeError, r'strength must be a number of 0 or more, not \[1\]'),
     (lambda: GroupLasso(1, 1, low=1), ValueError, 'low must be 0 or -inf, not 1'),
-    (lambda: GroupLasso(1, 1.), TypeError, 'axis must be an int, not 1.0'),
     (lambda: GroupLasso(1, True), TypeError, 'axis must be an int, not True'),
     (lambda: Box(1, 0), ValueError, 'high must be a number of low, 1, or more, not 0'),
     (lambda: Box(math.nan, 0), ValueError, 'low must be a number, and no NaN, not nan'),
-    (lambda: Box(0, math.nan), ValueError, 'high must be a number of low, 0, or more, not nan'),
     (lambda: Box(None, 0), TypeError, 'low must be a number, and no NaN, not None')])
 def test_bad_numbers_are_refused(make, error, message):
     with pytest.raises(error, match=message):

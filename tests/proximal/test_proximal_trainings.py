@@ -6,30 +6,10 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-import oracle
-from held_batches import assert_svrg
 from own_operators import Cap
-from problems import TWO_DEVICES, Problem, SparseProblem, rows_of_batch
+from problems import Problem
 from svrg_optimization import SVRGModule
 from svrg_optimization.proximal import L1, Box
-
-
-def assert_zeros(module, name, expected):
-    actual = module.get_params()[0][name].asnumpy()
-    np.testing.assert_array_equal(actual == 0, expected == 0)
-    assert 0 < (expected == 0).sum() < expected.size
-
-
-@pytest.mark.parametrize('context, kvstore', [(mx.cpu(), None), (TWO_DEVICES, 'local')])
-def test_plain_steps_of_row_sparse_weights_are_in_all_rows(context, kvstore):
-    """Also where the gradient has only some rows."""
-    problem = SparseProblem(rows=37)
-    module = problem.module(2, context=context, alpha=0, proximal={'w': L1(0.5)})
-    twin = problem.svrg(alpha=0, proximal={'w': oracle.soft_threshold(0.5)})
-    assert_svrg(problem, module, 4, 2, twin, {'learning_rate': 0.1}, kvstore=kvstore,
-                sparse_row_id_fn=kvstore and rows_of_batch)
-    assert_zeros(module, 'w', twin.weights['w'])
-    assert np.abs(twin.weights['w'][-2:] - problem.weights['w'][-2:]).min() > 0.1
 
 
 def test_an_operator_is_for_the_weights_with_weight_decay():

@@ -17,8 +17,6 @@ class Jumping(mx.optimizer.SGD):
 
 @pytest.mark.parametrize('optimizer, params, named', [
     ('adam', {}, 'adam'), ('nag', {'momentum': 0.5}, 'nag with momentum 0.5'),
-    ('sgld', {}, 'sgld'),
-    ('sgd', {'momentum': 0.9}, 'sgd with momentum 0.9'),
     (mx.optimizer.SGD(momentum=0.5), {}, 'sgd with momentum 0.5'), (Jumping(), {}, 'jumping'),
     (_SVRGOptimizer('sgd', momentum=0.5), {}, 'sgd with momentum 0.5')])
 def test_other_optimizers_are_refused(optimizer, params, named):

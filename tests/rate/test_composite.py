@@ -75,22 +75,9 @@ class Model:
         return self.metric.vector({**arrays, 'weight': self.prox(arrays['weight'], step)})
 
     def minimum(self):
-        """Return the minimum: the smooth parameters in closed form, and FISTA for the others."""
-        places = self.metric.arrays(np.arange(self.metric.size))
-        shape, one = places['weight'].shape, places['weight'].ravel()
-        rest = np.setdiff1d(np.arange(self.metric.size), one)
-        gain = np.linalg.solve(self.hessian[np.ix_(rest, rest)], np.column_stack([
-            self.hessian[np.ix_(rest, one)], self.gradient[rest]]))
-        reduced = np.column_stack([self.hessian[np.ix_(one, one)], self.gradient[one]]) - (
-            self.hessian[np.ix_(one, rest)] @ gain)
-        hessian, slope = reduced[:, :-1], reduced[:, -1]
-        step = 1 / np.linalg.eigvalsh(hessian)[-1]
-        at = oracle.proximal_minimum(
-            lambda at: slope + hessian @ (at - self.at[one]),
-            lambda at, step: self.prox(at.reshape(shape), step).ravel(), self.at[one], step, 4000)
-        found = self.at.copy()
-        found[one], found[rest] = at, self.at[rest] - gain @ [*(at - self.at[one]), 1]
-        return found
+        return oracle.proximal_minimum(
+            lambda at: self.gradient + self.hessian @ (at - self.at), self.applied, self.at,
+            1 / np.linalg.eigvalsh(self.hessian)[-1], 4000)
 
 
 OPERATORS = {

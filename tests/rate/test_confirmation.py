@@ -1,5 +1,7 @@
 """The flattest direction of a matrix beside that of secant pairs, against NumPy's eigenvalues."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -13,24 +15,8 @@ TURN = np.linalg.qr(ROOT)[0]
 MOVES = np.random.RandomState(2).normal(size=(3, SIZE))
 
 
-def alone(*numbers):
-    """Return numbers as the only worker has them."""
-    return numbers if len(numbers) > 1 else numbers[0]
-
-
-class Products:
-    """Products with a matrix, which are counted."""
-
-    def __init__(self, product, precision=1e-8):
-        self._product, self.precision, self.count = product, precision, 0
-
-    def product(self, vector, _):
-        self.count += 1
-        return vector, self._product(vector)
-
-
 class Model:
-    """SecantPairs, and their inverse as a matrix."""
+    """SecantPairs, their inverse as a matrix, and products with another one, which are counted."""
 
     def __init__(self, number=3):
         changes = [(ROOT @ ROOT.T + 3 * np.eye(SIZE)) @ move for move in MOVES[:number]]
@@ -39,35 +25,35 @@ class Model:
             self.pairs.add(*pair)
         self.pairs.gamma = GAMMA
         self.matrix = by_bfgs(np.eye(SIZE) / GAMMA, zip(MOVES, changes))
-        self.root, self.products = np.linalg.cholesky(self.matrix), None
+        self.root, self.count = np.linalg.cholesky(self.matrix), 0
 
     def with_curvatures(self, values):
         """Return a matrix that has these curvatures beside that of the pairs."""
         return self.root @ (TURN * values) @ TURN.T @ self.root.T
 
-    def curvatures_of(self, matrix):
-        root = np.linalg.inv(self.root)
-        return np.linalg.eigvalsh(root @ matrix @ root.T)
-
     def flattest(self, product, sees=lambda vector: vector, seed=0, precision=1e-8):
-        self.products = Products(product, precision)
-        return flattest(self.products, self.pairs, sees, alone, seed)
+        def counted(vector, _):
+            self.count += 1
+            return vector, product(vector)
+
+        self.count = 0
+        return flattest(SimpleNamespace(product=counted, precision=precision), self.pairs, sees,
+                        lambda *numbers: numbers if len(numbers) > 1 else numbers[0], seed)
 
 
 @pytest.mark.parametrize('number', [0, 3])
-@pytest.mark.parametrize('least', [0.9, 0.5, 0.05])
+@pytest.mark.parametrize('least', [0.9, 0.5, 0.05, 0.])
 def test_the_bound_is_below_the_smallest_curvature_and_near_it(number, least):
     """Most curvatures are those of the pairs, as near an optimum."""
     model = Model(number)
     matrix = model.with_curvatures([least, *np.linspace(0.95, 1.05, SIZE - 2), 1.2])
-    found, expected = model.flattest(lambda vector: matrix @ vector), model.curvatures_of(matrix)[0]
-    assert expected == pytest.approx(least)
-    assert 0.9 * expected <= found.smallest <= expected * (1 + 1e-9)
-    assert found.is_resolved and found.is_sharp and 1 < model.products.count <= 6
+    found = model.flattest(lambda vector: matrix @ vector)
+    assert 0.9 * least <= found.smallest <= least * (1 + 1e-9) + 1e-6 * (not least)
+    assert found.is_resolved and found.is_sharp == (least > 0) and 1 < model.count <= 6
     np.testing.assert_allclose(found.changes[0], matrix @ found.moves[0], rtol=1e-9, atol=1e-9)
     # The curvature along the move is not below the smallest, and near it.
     curvature = found.moves[0] @ found.changes[0] / (found.moves[0] @ model.matrix @ found.moves[0])
-    assert expected * (1 - 1e-9) <= curvature <= 1.01 * expected
+    assert least - 1e-9 <= curvature <= 1.01 * least + 1e-6 * (not least)
 
 
 @pytest.mark.parametrize('number', [0, 3])
@@ -76,7 +62,7 @@ def test_the_matrix_of_the_pairs_needs_one_product(number, error):
     model = Model(number)
     matrix = model.with_curvatures(1 + error * np.linspace(-1, 1, SIZE))
     found = model.flattest(lambda vector: matrix @ vector)
-    assert model.products.count == 1 and found.is_resolved
+    assert model.count == 1 and found.is_resolved
     assert found.smallest == pytest.approx(1., abs=2 * error + 1e-6)
 
 
@@ -85,33 +71,12 @@ def test_products_end_where_they_cannot_tell_more():
     wide = Model()
     matrix = wide.with_curvatures(np.linspace(0.3, 2, SIZE))
     found = wide.flattest(lambda vector: matrix @ vector)
-    assert wide.products.count == 6 and 0 <= found.smallest <= 0.3 and not found.is_sharp
+    assert wide.count == 6 and 0 <= found.smallest <= 0.3 and not found.is_sharp
     few, first = Model(0), np.arange(SIZE) < 2
     found = few.flattest(lambda vector: vector * np.linspace(0.2, 2, SIZE) / GAMMA,
                          lambda vector: first * vector)
-    assert few.products.count == 2 and found.smallest == pytest.approx(0.2, abs=1e-6)
+    assert few.count == 2 and found.smallest == pytest.approx(0.2, abs=1e-6)
     assert found.is_sharp
-
-
-def test_where_no_direction_counts_nothing_is_flat():
-    """As where an operator holds all weights at 0: the way is right, and no pass is needed."""
-    model = Model()
-    with np.errstate(all='ignore'):
-        found = model.flattest(lambda vector: model.matrix @ vector, lambda vector: 0 * vector)
-    assert found.is_resolved and found.smallest > 0
-
-
-@pytest.mark.parametrize('number', [0, 3])
-@pytest.mark.parametrize('place', [0, 5])
-def test_a_direction_without_curvature_is_found(number, place):
-    model = Model(number)
-    matrix = model.with_curvatures(np.where(np.arange(SIZE) == place, 0., 1.))
-    flat = np.linalg.solve(model.root.T, TURN[:, place])
-    found = model.flattest(lambda vector: matrix @ vector)
-    assert 0 <= found.smallest <= 1e-6 and found.is_resolved
-    length = np.linalg.norm(found.moves[0])
-    np.testing.assert_allclose(abs(found.moves[0] @ flat), length * np.linalg.norm(flat), rtol=1e-6)
-    np.testing.assert_allclose(found.changes[0], 0., atol=1e-6 * length)
 
 
 def test_a_direction_that_does_not_count_is_left_out():
@@ -163,17 +128,6 @@ def test_the_bound_of_the_distance_holds_and_is_near_it(number):
         assert far <= at_most * (1 + 1e-9)
     assert far >= (0.4 if number else 0.99) * at_most
     assert not number or far > 1.1 * np.linalg.norm(way) / smallest
-
-
-def test_what_a_check_has_learned_hides_nothing_of_the_next_one():
-    """Pairs from one vector have the curvatures that it shows: only another one shows more."""
-    model = Model(0)
-    matrix = model.with_curvatures(np.logspace(-4, 0, SIZE))
-    found = model.flattest(lambda vector: matrix @ vector)
-    for move, change in zip(found.moves[::-1], found.changes[::-1]):
-        model.pairs.add(move, change)
-    same, other = (model.flattest(lambda vector: matrix @ vector, seed=seed) for seed in (0, 1))
-    assert same.smallest > 0.9 and other.smallest < 1e-2
 
 
 def test_what_is_flat_in_the_model_is_found_from_each_random_vector():

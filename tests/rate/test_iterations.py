@@ -1,6 +1,5 @@
 """'newton_cg' in all front ends: an epoch is an iteration, whose end callbacks see."""
 
-import contextlib
 import logging
 import os
 import re
@@ -11,11 +10,10 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet import gluon
 
-from blocks import Blocks, weights_of
+from blocks import Blocks, train_epochs, weights_of
 from problems import TWO_DEVICES, Problem
-from processes import run_python
+from processes import LIGHT, run_python
 from sequences import Sequences
 from svrg_optimization import EarlyStopping, SVRGModule
 from svrg_optimization.proximal import L1
@@ -176,11 +174,13 @@ def killed(front_end, folder):
 
 
 @pytest.mark.exact_data
-@both
+@pytest.mark.process
+@pytest.mark.parametrize('front_end', [
+    ByModule, pytest.param(ByGluon, marks=pytest.mark.slow)])
 def test_a_training_that_is_killed_goes_on_to_the_same_bits(front_end, tmp_path):
     status = run_python('-c', 'import sys; from test_iterations import killed; '
                         'killed(*sys.argv[1:])', front_end.__name__, tmp_path,
-                        paths=[os.path.dirname(__file__)])
+                        paths=[LIGHT, os.path.dirname(__file__)])
     assert status.returncode == -signal.SIGKILL, status.stderr
     unbroken, resumed = front_end().fit(8), front_end(folder=tmp_path).load(3).fit(8, 3)
     for name, value in unbroken.weights().items():
@@ -227,66 +227,41 @@ def test_steps_are_refused(context):
             step(10)
 
 
-class WithLayer(Blocks):
-    """A perceptron, or a linear model behind a layer."""
-
-    def __init__(self, layer, rows):
-        super().__init__('softmax' if layer else 'perceptron', rows=rows)
-        self.layer = layer
-        if layer:
-            data = getattr(mx.sym, layer)(mx.sym.Variable('data'), name='layer')
-            self.symbol = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(
-                data, num_hidden=3, name='fc'), mx.sym.Variable('label'))
-
-    def net(self, *given):
-        layers = {'Dropout': [gluon.nn.Dropout(0.5)], 'BatchNorm': [gluon.nn.BatchNorm(
-            in_channels=4)]}
-        return super().net(*given, extra=layers.get(self.layer, ()))
-
-    def arg_params(self):
-        return {**super().arg_params(), **({} if self.layer != 'BatchNorm' else {
-            'layer_gamma': mx.nd.ones(4), 'layer_beta': mx.nd.zeros(4)})}
-
-
-@pytest.mark.exact_data
-@both
-@pytest.mark.parametrize('layer', [None, 'Dropout', 'BatchNorm'])
-def test_other_models_are_refused_before_a_weight_has_changed(front_end, layer, monkeypatch):
-    monkeypatch.setattr(front_end, 'make', lambda _, kind, rows: WithLayer(kind, rows))
-    training = front_end(layer)
-    with pytest.raises(ValueError, match="newton_cg is for linear models, without random layers, "
-                       ".* Choose 'sgd' with a learning_rate"):
-        training.fit()
-    assert not training.seen
+def assert_unchanged(training):
     for name, value in training.problem.weights.items():
         np.testing.assert_array_equal(training.weights()[name], value.astype('f4'))
 
 
 @pytest.mark.exact_data
 @both
-@pytest.mark.parametrize('layer', [None, 'Dropout', 'BatchNorm'])
-def test_a_tol_that_cannot_be_checked_is_told_once_at_the_beginning(front_end, layer, monkeypatch):
-    monkeypatch.setattr(front_end, 'make', lambda _, kind, rows: WithLayer(kind, rows))
-    told = []
-    for is_error in True, False:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter('always')
-            warnings.filterwarnings('error' if is_error else 'always', 'tol cannot be checked')
-            training = front_end(layer, tol=1e-9, **(
-                {'optimizer': 'sgd'} if front_end is ByGluon else {}))
-            with pytest.raises(UserWarning) if is_error else contextlib.nullcontext():
-                if front_end is ByModule:
-                    training.fit(3, optimizer='sgd')
-                else:
-                    for batches in training.trains.epochs(training.data, 3):
-                        for batch in batches:
-                            training.trains.backward(*batch)
-                            training.trains.step(len(batch[0]))
-        if is_error:
-            for name, value in training.problem.weights.items():
-                np.testing.assert_array_equal(training.weights()[name], value.astype('f4'))
-        told = [str(each.message) for each in caught if 'tol' in str(each.message)]
-    assert len(told) == 1 and 'tol cannot be checked, so that all epochs are trained' in told[0]
+def test_other_models_are_refused_before_a_weight_has_changed(front_end):
+    training = front_end('perceptron')
+    with pytest.raises(ValueError, match="newton_cg is for linear models, without random layers, "
+                       ".* Choose 'sgd' with a learning_rate"):
+        training.fit()
+    assert not training.seen
+    assert_unchanged(training)
+
+
+@pytest.mark.exact_data
+@both
+def test_a_tol_that_cannot_be_checked_is_told_once_at_the_beginning(front_end):
+    def train(training):
+        if front_end is ByModule:
+            training.fit(3, optimizer='sgd')
+        else:
+            train_epochs(training.trains, training.data, 3)
+
+    made = {'tol': 1e-9, **({'optimizer': 'sgd'} if front_end is ByGluon else {})}
+    training = front_end('perceptron', **made)
+    with warnings.catch_warnings(), pytest.raises(UserWarning):
+        warnings.filterwarnings('error', 'tol cannot be checked')
+        train(training)
+    assert_unchanged(training)
+    training = front_end('perceptron', **made)
+    with pytest.warns(UserWarning, match='tol cannot be checked, so that all epochs are') as told:
+        train(training)
+    assert sum('tol' in str(each.message) for each in told) == 1
     assert training.trains.result.epochs == 3
 
 
@@ -313,22 +288,3 @@ def test_weights_that_a_user_sets_are_those_of_the_next_iteration(front_end):
             param.set_data(others[name])
     trains.update_full_grads(training.data)
     assert trains.objective > best
-
-
-def test_an_interrupt_leaves_the_weights_that_were_seen(monkeypatch):
-    training, count = ByModule().fit(2), []
-    trains, objective = training.trains, training.trains.objective
-
-    def interrupt(*args, **kwargs):
-        count.append(1)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr('svrg_optimization.rate.learning.change', interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        trains.update_full_grads(training.data)
-    assert len(count) == 1
-    for name, value in training.seen[-1][0].items():
-        np.testing.assert_array_equal(training.weights()[name], value)
-    monkeypatch.undo()
-    trains.update_full_grads(training.data)
-    assert trains.objective <= objective

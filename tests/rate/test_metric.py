@@ -8,14 +8,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from dense_metric import (
-    block_of,
-    dense,
-    inverse_of,
-    metric_of,
-    moments_of,
-    of_all_outputs,
-)
+from dense_metric import block_of, dense, metric_of, moments_of, of_all_outputs
 from svrg_optimization.core.front_end import Layer, Workers
 from svrg_optimization.rate.metric import Block, blocks_of
 from svrg_optimization.rate.moments import COLUMNS, InputMoments, Moments
@@ -58,41 +51,12 @@ def test_the_variables_are_those_of_the_dense_matrix(matrix_of, decays, multipli
             (metric.unpull(whitened), matrix @ weights)):
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
     assert (metric.blocks[0].factor.ndim == 2) == (matrix_of is dense)
-
-
-@pytest.mark.parametrize('axis', [0, 1])
-@pytest.mark.parametrize('is_full', [True, False])
-@pytest.mark.parametrize('decays', DECAYS)
-def test_the_diagonal_is_that_of_the_matrix_and_scales_the_rounding(decays, is_full, axis):
-    """Of weights that each move by their precision."""
-    metric = metric_of(block_of(ROWS, decays, axis, is_full=is_full), 2.)
-    diagonal, vector = np.diag(of_all_outputs(metric, dense(ROWS, decays))), RNG.normal(
-        size=metric.size)
-    found, expected = metric.diagonal(-0.5), metric.arrays((2 * diagonal) ** -0.5)
-    assert tuple(found) == metric.blocks[0].names
-    for name, roots in found.items():
+    diagonal = np.diag(of_all_outputs(metric, dense(ROWS, decays)))
+    expected = metric.arrays((multiplier * diagonal) ** -0.5)
+    for name, roots in metric.diagonal(-0.5).items():
         np.testing.assert_allclose(roots + 0 * expected[name], expected[name], rtol=1e-12)
-    for dtype in 'float32', 'float64':
-        np.testing.assert_allclose(metric.rounding(vector, dtype), np.finfo(dtype).eps * np.sqrt(
-            diagonal @ vector ** 2), rtol=1e-9)
-
-
-@pytest.mark.parametrize('is_invariant', [False, True])
-@pytest.mark.parametrize('decays', [(0.,), (0.3,), (0., 0.), (0.3, 0.)])
-def test_the_spread_is_that_of_the_outputs(decays, is_invariant):
-    """About their means if there is a bias, which takes these up, or about 0."""
-    block = block_of(ROWS, decays, is_invariant=is_invariant)
-    metric = metric_of(block, 2.)
-    vector = RNG.normal(size=metric.size)
-    arrays = metric.arrays(vector)
-    weight, bias = arrays['weight'], arrays['bias'] if len(block.names) == 2 else 0.
-    if is_invariant:
-        weight, bias = weight - weight.mean(axis=0), bias - np.mean(bias)
-    outputs = ROWS @ weight.T + bias
-    rest = decays[0] * np.square(weight).sum()
-    centred = outputs - outputs.mean(axis=0) if len(block.names) == 2 else outputs
-    expected = (np.square(centred).sum() / 50 + rest) / 2 + np.square(arrays['other']).sum() / 4
-    np.testing.assert_allclose(metric.spread(vector), np.sqrt(expected), rtol=1e-9)
+    np.testing.assert_allclose(metric.rounding(weights, 'float32'), np.finfo('f4').eps * np.sqrt(
+        diagonal @ weights ** 2), rtol=1e-9)
 
 
 @pytest.mark.parametrize('is_invariant', [False, True])
@@ -128,31 +92,7 @@ def test_a_distance_is_that_of_the_output_that_is_farthest(decays, is_invariant)
     np.testing.assert_allclose(alike, 0.01, rtol=1e-9)
 
 
-@pytest.mark.parametrize('axis', [0, 1])
-@pytest.mark.parametrize('decays', DECAYS)
-@pytest.mark.parametrize('is_softmax', [True, False])
-def test_what_a_softmax_does_not_see_is_left_out_unless_it_is_decayed(is_softmax, decays, axis):
-    metric = metric_of(block_of(ROWS, decays, axis))
-    errors = RNG.normal(size=(50, OUTPUTS))
-    if is_softmax:
-        errors -= errors.mean(axis=1, keepdims=True)
-
-    def vector(weight, bias):
-        return metric.vector({'weight': weight if axis else weight.T, 'bias': bias,
-                              'other': np.ones((2, 2))})
-
-    metric.find_invariant(vector(errors.T @ ROWS / 50, errors.mean(axis=0)), is_first=True)
-    assert metric.blocks[0].is_invariant == is_softmax
-    weight, bias = RNG.normal(size=(OUTPUTS, 4)), RNG.normal(size=OUTPUTS)
-    shared = weight + RNG.normal(size=4), bias + 7
-    for method in metric.whiten, metric.pull:
-        seen = metric.arrays(method(vector(*shared)) - method(vector(weight, bias)))
-        assert bool(np.abs(seen['weight']).max() > 1e-9) == bool(decays[0] or not is_softmax)
-        if len(decays) == 2:
-            assert bool(np.abs(seen['bias']).max() > 1e-9) == bool(decays[1] or not is_softmax)
-
-
-def test_an_invariant_is_none_of_chance():
+def test_what_a_softmax_does_not_see_is_found_and_none_of_chance():
     """Later gradients show it, however small the first; a gradient of 0 shows nothing."""
     metric, gradient = metric_of(block_of(ROWS, (0., 0.))), np.arange(OUTPUTS) - (OUTPUTS - 1) / 2
     of_all, zero = (metric.vector({'weight': np.outer(each, np.ones(4)), 'bias': each,
@@ -163,25 +103,28 @@ def test_an_invariant_is_none_of_chance():
             (of_all, False, False)):
         metric.find_invariant(found, is_first)
         assert metric.blocks[0].is_invariant == is_invariant
-    of_bias = metric_of(block_of(ROWS, (0., 0.1)))
-    of_bias.find_invariant(of_all, is_first=True)
-    assert not of_bias.blocks[0].is_invariant
+    shared = metric.vector({'weight': np.ones((OUTPUTS, 4)), 'bias': np.ones(OUTPUTS),
+                            'other': np.zeros((2, 2))})
+    for decays, is_seen in ((0., 0.), False), ((0.1, 0.), True), ((0., 0.1), True):
+        metric = metric_of(block_of(ROWS, decays))
+        metric.find_invariant(of_all, is_first=True)
+        assert metric.blocks[0].is_invariant == (decays[1] == 0)
+        for method in metric.whiten, metric.pull:
+            assert bool(np.abs(method(shared)).max() > 1e-9) == is_seen
 
 
-@pytest.mark.parametrize('decay', [0., 0.1])
-def test_a_constant_column_leaves_the_others_as_they_are(decay):
-    rows = np.column_stack([ROWS, np.full(50, 3.)])
-    inverse = inverse_of(block_of(rows, (decay, 0.), dtype='float32'))
-    without = inverse_of(block_of(ROWS, (decay, 0.), dtype='float32'))
-    np.testing.assert_allclose(inverse[:4, :4], without[:4, :4], rtol=1e-9)
-    # Its weight does what the bias does. Without decay M has no inverse there: its diagonal is.
-    expected = 1 / (decay or np.square(3.))
-    np.testing.assert_allclose(inverse[4, 4], expected, rtol=1e-9)
-    block = block_of(rows, (decay, 0.), dtype='float32')
-    assert block.resolved.sum() == 4 and np.isfinite(block.root).all()
-    zeros = block_of(0 * rows, (0., 0.), dtype='float32')
-    assert not zeros.resolved.any()
-    np.testing.assert_array_equal(zeros.factor, np.eye(5))
+@pytest.mark.parametrize('is_full', [True, False])
+def test_a_column_that_varies_by_less_than_its_rounding_is_not_resolved(is_full):
+    variances = ROWS.var(axis=0)
+    for about, is_resolved in (1e17, False), (1e14, True):
+        block = Block(['weight', 'bias'], 1, Moments(
+            np.array([about, 0, 0, 0]), np.diag(variances) if is_full else variances), [0., 0.],
+            'float32')
+        assert block.resolved.sum() == 3 + is_resolved
+    for wd in 1e-3, 1e-7:  # large beside the columns, and so small that these are scaled
+        block = block_of(np.column_stack([ROWS, np.full(50, 3.)]), (wd, 0.), is_full=is_full,
+                         dtype='float32')
+        assert block.resolved.sum() == 4
 
 
 @pytest.mark.parametrize('is_softmax', [False, True])
@@ -191,72 +134,13 @@ def test_where_an_operator_holds_a_weight_at_0_a_move_says_nothing(is_softmax):
     metric.blocks[0].sums_up = is_softmax
     weights, move = RNG.normal(size=(2, metric.size))
     metric.arrays(weights)['weight'][0, 1:3] = 0.  # a view
-    found = metric.arrays(metric.push(metric.resolved(
-        metric.whiten(move), weights, {'weight': object()})))
-    expected = {name: each.copy() for name, each in metric.arrays(move).items()}
+    found = metric.push(metric.resolved(metric.whiten(move), weights, {'weight': object()}))
+    expected = metric.arrays(move)  # views
     expected['weight'][0, 1:3] = 0.
     if is_softmax:
         expected['weight'][:, [0, 3]] -= expected['weight'][:, [0, 3]].mean(axis=0)
         expected['bias'] -= expected['bias'].mean()
-    for name, each in expected.items():
-        np.testing.assert_allclose(found[name], each, rtol=1e-9, atol=1e-9)
-
-
-def resolved(metric, weight, bias):
-    """Return a weight without the directions in which inputs do not vary, and its bias."""
-    vector = metric.vector({'weight': weight if metric.blocks[0].axis else weight.T, 'bias': bias,
-                            'other': np.ones((2, 2))})
-    whitened = metric.whiten(vector)
-    found = metric.arrays(metric.push(metric.resolved(whitened, vector, {})))
-    np.testing.assert_allclose(found['other'], 1.)
-    np.testing.assert_array_equal(metric.whiten(vector), whitened)  # it is not changed
-    return found['weight'] if metric.blocks[0].axis else found['weight'].T, found['bias']
-
-
-@pytest.mark.parametrize('axis', [0, 1])
-@pytest.mark.parametrize('gap, is_resolved', [(1e-8, False), (1e-6, True), (1e-3, True)])
-def test_directions_in_which_inputs_do_not_vary_are_told(gap, is_resolved, axis):
-    """Two columns that differ by less than the rounding of their moments."""
-    rows = np.random.RandomState(1).normal(size=(400, 2))
-    rows[:, 1] = rows[:, 0] + gap * rows[:, 1]
-    block = block_of(rows, (0., 0.), axis, 'float32')
-    np.testing.assert_array_equal(np.sort(block.resolved), [is_resolved, True])
-    centred = rows - rows.mean(axis=0)
-    scale = centred.std(axis=0)
-    _, values, directions = np.linalg.svd(centred / scale / 20, full_matrices=False)
-    kept = np.where([True, is_resolved], values, 1.)
-    weight = np.random.RandomState(2).normal(size=(OUTPUTS, 2))
-    np.testing.assert_allclose(weight @ block.factor @ block.factor.T, weight @ (
-        directions.T / kept ** 2 @ directions / scale / scale[:, None]), rtol=2e-3)
-    bias = np.array([1., 2., 3.])
-    found, found_bias = resolved(metric_of(block, 2.), weight, bias)
-    left_out = np.outer(weight * scale @ directions[1], directions[1] / scale) * (not is_resolved)
-    np.testing.assert_allclose(found, weight - left_out, rtol=1e-4, atol=1e-4)
-    # Outputs stay as they are at the mean of the rows.
-    np.testing.assert_allclose(found_bias, bias + left_out @ rows.mean(axis=0), rtol=1e-4,
-                               atol=1e-4)
-
-
-@pytest.mark.parametrize('is_full', [True, False])
-@pytest.mark.parametrize('about, is_resolved', [(1e17, False), (1e14, True)])
-def test_a_column_that_varies_by_less_than_its_rounding_is_not_resolved(about, is_resolved,
-                                                                        is_full):
-    variances = ROWS.var(axis=0)
-    block = Block(['weight', 'bias'], 1, Moments(
-        np.array([about, 0, 0, 0]), np.diag(variances) if is_full else variances), [0., 0.],
-        'float32')
-    assert block.resolved.sum() == 3 + is_resolved
-    weight = RNG.normal(size=(OUTPUTS, 4))
-    found, _ = resolved(metric_of(block), weight, np.zeros(OUTPUTS))
-    np.testing.assert_allclose(found, weight * [is_resolved, 1, 1, 1], rtol=1e-9)
-
-
-def test_the_parameter_of_a_direction_is_that_of_its_largest_part():
-    metric = metric_of(block_of(ROWS, (0.,)))
-    for name in metric.shapes:
-        vector = metric.vector({each: np.full(shape, 2. if each == name else -0.1)
-                                for each, shape in metric.shapes.items()})
-        assert metric.largest_part(vector) == name
+    np.testing.assert_allclose(found, move, rtol=1e-9, atol=1e-9)
 
 
 # The moments of a pass
@@ -274,49 +158,29 @@ def input_moments(batches, columns, axis=1, workers=None):
 
 @pytest.mark.exact_data
 @pytest.mark.parametrize('offset', [0, 1e6])
-@pytest.mark.parametrize('columns', [4, COLUMNS + 1])
-def test_moments_are_those_of_all_rows(columns, offset):
-    """Batches of several rows, of one, and of padding alone; numbers exact as float32 has them."""
-    rows = np.round(4 * RNG.normal(size=(60, columns))) / 4 + offset
-    batches = [mx.nd.array(rows[:30]), mx.nd.array(rows[30:59]), np.empty(0),
-               mx.nd.array(rows[59:])]
-    found = input_moments(batches, columns)
-    expected = moments_of(rows - offset, columns <= COLUMNS)
+@pytest.mark.parametrize('is_weighted', [False, True])
+@pytest.mark.parametrize('stype, columns, axis', [
+    ('default', 4, 1), ('default', COLUMNS + 1, 1), ('csr', 6, 0), ('csr', COLUMNS + 1, 0)])
+def test_moments_are_those_of_all_rows(stype, columns, axis, is_weighted, offset):
+    """Batches of several rows, of one, and of padding alone; numbers exact as float32 has them.
+
+    Rows count by the size of their weights. An array of another size, such as one number for all
+    rows, says nothing of a row.
+    """
+    rows = np.round(4 * RNG.normal(size=(60, columns))) / 4
+    if stype == 'csr':
+        rows, offset = rows * (RNG.uniform(size=rows.shape) < 0.2), 0
+    weights = np.arange(60) % 3 * (-1.) ** np.arange(60) if is_weighted else np.ones(60)
+    found = input_moments([(
+        mx.nd.array(rows[part] + offset).tostype(stype) if rows[part].size else np.empty(0),
+        *((mx.nd.array(weights[part, None]), mx.nd.ones(1)) if is_weighted else ()))
+        for part in (slice(30), slice(30, 59), slice(0), slice(59, 60))], columns, axis)
+    counted = np.repeat(rows, abs(weights).astype(int), axis=0)
+    expected = moments_of(counted, columns <= COLUMNS)
+    if stype == 'csr' and columns > COLUMNS:
+        expected = Moments(np.zeros(columns), np.square(counted).mean(axis=0))
     np.testing.assert_allclose(found.mean - offset, expected.mean, atol=1e-9)
     np.testing.assert_allclose(found.spread, expected.spread, rtol=1e-7, atol=1e-8)
-    if columns == 4:
-        block = Block(['weight', 'bias'], 1, found, [0., 0.], 'float32')
-        np.testing.assert_allclose(block.factor @ block.factor.T, np.linalg.inv(expected.spread),
-                                   rtol=1e-7)
-
-
-@pytest.mark.parametrize('axis', [0, 1])
-@pytest.mark.parametrize('columns', [6, COLUMNS + 1])
-def test_sparse_rows_of_many_columns_have_mean_squares(columns, axis):
-    rows = RNG.normal(size=(40, columns)) * (RNG.uniform(size=(40, columns)) < 0.2)
-    found = input_moments([mx.nd.array(rows[:30]).tostype('csr'),
-                           mx.nd.array(rows[30:]).tostype('csr')], columns, axis)
-    if columns > COLUMNS:
-        np.testing.assert_array_equal(found.mean, 0)
-        np.testing.assert_allclose(found.spread, np.square(rows).mean(axis=0), rtol=1e-6)
-    else:
-        np.testing.assert_allclose(found.spread, moments_of(rows).spread, atol=1e-6)
-
-
-@pytest.mark.parametrize('stype', ['default', 'csr'])
-@pytest.mark.parametrize('columns', [4, COLUMNS + 1])
-def test_rows_count_by_the_size_of_their_weights(columns, stype):
-    """An array of another size, such as one number for all rows, says nothing of a row."""
-    rows, weights = RNG.normal(size=(40, columns)), np.arange(40) % 3 / 4 * (-1) ** np.arange(40)
-    found = input_moments([(
-        mx.nd.array(rows[part]).tostype(stype), mx.nd.array(weights[part, None]), mx.nd.ones(1))
-        for part in (slice(0, 1), slice(1, 30), slice(30, 40))], columns)
-    counted = np.repeat(rows, np.arange(40) % 3, axis=0)
-    about = 0 if stype == 'csr' and columns > COLUMNS else counted.mean(axis=0)
-    expected = moments_of(counted).spread if columns <= COLUMNS else np.square(
-        counted - about).mean(axis=0)
-    np.testing.assert_allclose(found.mean, about, atol=1e-6)
-    np.testing.assert_allclose(found.spread, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize('columns', [4, COLUMNS + 1])
@@ -349,25 +213,14 @@ def test_workers_have_the_moments_of_all_of_them(columns):
 @pytest.mark.parametrize('is_full', [True, False])
 def test_a_metric_is_that_of_its_rows_in_any_order(is_full):
     """A resume on other data begins anew: scaled, shifted, or other rows of as many."""
-    rows = np.column_stack([ROWS, np.full(50, 0.1), 1e-3 * ROWS[:, 0] + 1e3])
-    metric = metric_of(block_of(rows, (0.1, 0.), is_full=is_full))
-    other, wide = np.random.RandomState(3).permutation(rows), np.column_stack([rows, rows])
-
-    def is_of(rows, layer=LAYER, others=()):
-        return metric.is_of({layer: moments_of(rows, is_full), **dict(others)})
-
-    assert is_of(rows) and is_of(other)
-    assert is_of(rows, others={LAYER._replace(weight='another'): moments_of(wide)})
-    assert not metric.is_of({}) and not is_of(rows, LAYER._replace(weight='another'))
-    assert not is_of(wide)
-    for column in range(6):
-        for changed in rows * np.where(np.arange(6) == column, 1.001, 1.), rows + 1e-3 * (
-                np.arange(6) == column):
-            assert not is_of(changed)
-    assert not is_of(rows[:25])
-    shuffled = rows.copy()
-    shuffled[:, 0] = other[:, 0]  # the same means and variances
-    assert is_of(shuffled) != is_full
+    metric = metric_of(block_of(ROWS, (0.1, 0.), is_full=is_full))
+    others = np.random.RandomState(3).permutation(ROWS)
+    shuffled = np.column_stack([others[:, 0], ROWS[:, 1:]])  # the same means and variances
+    for rows, is_like in ((ROWS, True), (others, True), (1.001 * ROWS, False), (ROWS[:25], False),
+                          (ROWS + [0, 0, 1e-3, 0], False), (np.tile(ROWS, 2), False),
+                          (shuffled, not is_full)):
+        assert metric.is_of({LAYER: moments_of(rows, is_full)}) == is_like
+    assert not metric.is_of({LAYER._replace(weight='another'): moments_of(ROWS, is_full)})
 
 
 # The blocks of a model
@@ -388,12 +241,3 @@ def test_a_bias_is_joined_where_it_can_take_up_the_means(shapes, multipliers, mo
     assert [block.names for block in blocks] == ([names] if names else [])
     for block in blocks:
         assert block.decays == [1.5, 0.75][:len(names)]
-
-
-@pytest.mark.parametrize('wd', [1e-3, 1e-7])
-def test_a_decay_resolves_no_direction_in_which_inputs_do_not_vary(wd):
-    """With one that is large beside the columns, and with one for which they are scaled."""
-    rows = np.column_stack([ROWS, np.full(len(ROWS), 3.)])
-    block = block_of(rows, (wd, 0.), dtype='float32')
-    assert block.resolved.sum() == ROWS.shape[1]
-    np.testing.assert_allclose(inverse_of(block) @ dense(rows, (wd, 0.)), np.eye(6), atol=1e-6)

@@ -12,15 +12,8 @@ from svrg_optimization.rate.comparison import Compared, Move
 from svrg_optimization.rate.convergence import judge
 from svrg_optimization.rate.learned import Learned
 from svrg_optimization.rate.learning import learn, tried
-from svrg_optimization.rate.newton_cg import (
-    begin,
-    iterate,
-    judged,
-    next_radius,
-    solve,
-    solve_and_judge,
-)
-from svrg_optimization.rate.path import Path, Trial, trial_at
+from svrg_optimization.rate.newton_cg import begin, iterate, next_radius, solve
+from svrg_optimization.rate.path import Trial, trial_at
 
 RNG = np.random.RandomState(0)
 ROWS = RNG.normal(size=(60, 5)) * np.logspace(0, 2, 5)
@@ -52,8 +45,9 @@ def trained(objective, at=0., most=50):
 @pytest.mark.parametrize('of_rows', [1., OF_ROWS])
 def test_iterations_come_to_the_optimum_and_the_word_is_confirmed(decay, of_rows):
     objective = Quadratic(ROWS, TARGETS, decay, of_rows=of_rows)
-    values, _, verdict = trained(objective)
+    values, learned, verdict = trained(objective)
     assert verdict.word == 'converged' and verdict.distance <= 1e-6
+    assert learned.largest == pytest.approx(values[0])  # whose rounding may be in later ones
     best = objective.optimum()
     assert np.linalg.norm(ROWS @ (objective.at - best)) <= 1e-5 * np.linalg.norm(ROWS @ best)
     assert (np.diff(values) < 0).all() and objective.passes <= 60
@@ -85,22 +79,6 @@ def test_judging_writes_nothing():
     assert judge(objective, learned).check is not None
     assert all(vars(learned)[name] is value for name, value in before.items())
     assert all(vars(learned.pairs)[name] is value for name, value in pairs.items())
-
-
-def test_a_direction_that_is_flat_in_no_pair_is_found_and_learned():
-    """The rows of a category hardly count, which the metric does not know."""
-    category = np.arange(60) < 6
-    objective, learned = taken(Quadratic(
-        np.column_stack([ROWS, category]), TARGETS, tol=3e-4, of_rows=np.where(
-            category, 1e-3, 1.)), 1.)
-    learned.path = Path(*np.zeros((2, 1, 6)), np.zeros((0, 6)), *np.full((2, 6), 1e-3), True)
-    verdict = judged(objective, learned)
-    assert verdict.word is None and verdict.check.flat == 'w'
-    move, change = verdict.check.pairs[-1]
-    assert np.abs(learned.metric.push(move)).argmax() == 5
-    assert len(learned.pairs) == len(verdict.check.pairs) > 0
-    np.testing.assert_allclose(learned.metric.unpull(change),
-                               objective.hessian() @ learned.metric.push(move), atol=1e-4)
 
 
 class Changing(Quadratic):
@@ -149,14 +127,6 @@ def test_a_path_ends_at_a_tenth_of_the_gradient_and_its_pairs_shorten_the_next_o
     assert len(solve(objective, learned).points) < len(path.points)
 
 
-def test_a_path_ends_beyond_the_radius():
-    objective, learned = taken(Quadratic(ROWS, TARGETS, of_rows=OF_ROWS))
-    learned.radius = 1e-3
-    path = solve(objective, learned)
-    assert not path.is_exact and len(path.points) == 2
-    np.testing.assert_allclose(np.linalg.norm(path.at(learned.radius)[0]), 1e-3)
-
-
 def test_without_a_positive_curvature_the_path_goes_on_downhill():
     objective, learned = taken(Quadratic(ROWS, TARGETS, of_rows=-1.))
     path, gradient = solve(objective, learned), learned.metric.pull(learned.point.gradient)
@@ -167,19 +137,6 @@ def test_without_a_positive_curvature_the_path_goes_on_downhill():
     assert objective.value(trial.weights) < objective.value(objective.at)
 
 
-CORNERS = np.array([[0., 0.], [3., 0.], [3., 4.]])
-
-
-@pytest.mark.parametrize('ray, radius, expected', [
-    (None, 1., [1., 0.]), (None, 3., [3., 0.]), (None, np.sqrt(13), [3., 2.]), (None, 9., [3., 4.]),
-    ([0., 2.], 9., [3., np.sqrt(72)]), ([0., 2.], 1., [1., 0.])])
-def test_a_trial_is_where_the_path_leaves_the_radius(ray, radius, expected):
-    curvatures = np.array([2., 0.5])
-    ray = np.array([ray, np.array(ray) * curvatures] if ray else []).reshape(-1, 2)
-    path = Path(CORNERS, CORNERS * curvatures, ray, CORNERS[-1], 0 * CORNERS[-1], True)
-    move, change = path.at(radius)
-    np.testing.assert_allclose(move, expected)
-    np.testing.assert_allclose(change, expected * curvatures)
 
 
 def test_the_fall_of_the_model_is_that_of_the_objective():
@@ -196,8 +153,7 @@ def test_the_fall_of_the_model_is_that_of_the_objective():
 
 @pytest.mark.parametrize('radius, length, rise, is_undone, expected', [
     (4., 4., 0.5, True, 1.), (4., 2., 0.5, True, 0.5), (math.inf, 2., math.inf, True, 0.5),
-    (4., 4., -0.8, False, 16.), (4., 4., -0.7, False, 4.), (4., 2., -0.8, False, 4.),
-    (math.inf, 2., -1., False, math.inf)])
+    (4., 4., -0.8, False, 16.), (4., 4., -0.7, False, 4.), (4., 2., -0.8, False, 4.)])
 def test_the_radius_follows_the_fall_beside_that_of_the_model(radius, length, rise, is_undone,
                                                               expected):
     found = Compared(None, None, Move(), rise, is_undone)
@@ -225,21 +181,6 @@ def test_a_trial_that_goes_up_is_undone_and_teaches_if_it_is_near(part, is_undon
         np.testing.assert_allclose(y, s, rtol=1e-6)  # the metric is the Hessian
 
 
-def test_rounding_teaches_nothing():
-    objective, learned = taken(Quadratic(ROWS, TARGETS), 1.)
-    assert tried(objective, learned, trial_to(objective, objective.at)) is None  # no move
-    way = 1e-3 * (objective.optimum() - 1)
-    tried(objective, learned, trial_to(objective, objective.at + way, is_hidden=True))
-    assert not len(learned.pairs)
-
-
-def test_a_move_without_curvature_is_no_pair():
-    objective = Quadratic(np.column_stack([ROWS, np.ones(60)]), TARGETS, of_rows=0.)
-    objective, learned = taken(objective, 1.)
-    tried(objective, learned, trial_to(objective, 0.5 * objective.at, fall=-1.))
-    assert not len(learned.pairs)
-
-
 def test_an_error_at_a_trial_leaves_the_weights_of_before():
     objective, learned = taken(Quadratic(ROWS, TARGETS), 1.)
     start, take = objective.at, objective.take_snapshot
@@ -261,16 +202,6 @@ def test_data_that_can_be_read_once_are_refused():
     with pytest.raises(ValueError, match="train_data must be read several times .* 'these'"):
         trained(objective)
     np.testing.assert_array_equal(objective.now, 0.)
-
-
-def test_the_largest_objective_is_kept_through_a_descent():
-    """Its rounding may be in all that is computed later."""
-    objective, learned = taken(Quadratic(ROWS, TARGETS), 1.)
-    first = objective.value(objective.at)
-    verdict = solve_and_judge(objective, learned)
-    while not verdict.word:
-        verdict, _ = iterate(objective, learned)
-    assert objective.value(objective.at) < 0.1 * first == pytest.approx(0.1 * learned.largest)
 
 
 @pytest.mark.parametrize('start, is_near', [(100., True), (0.9, False)])

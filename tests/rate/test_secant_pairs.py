@@ -1,5 +1,7 @@
 """The matrix of L-BFGS and its inverse, against updates of BFGS."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -41,43 +43,30 @@ def test_the_matrix_is_that_of_bfgs(number):
     np.testing.assert_allclose(pairs.squares(), [y @ y / (s @ y) for s, y in kept[-10:]], rtol=1e-9)
 
 
-class Unit:
-    """A generator of normal numbers that are 0, but for one of them, which is 1."""
-
-    def __init__(self, place):
-        self.place = place
-
-    def normal(self, size=None):
-        found = (np.arange(size or 1) == self.place) * 1.
-        self.place -= size or 1
-        return found if size else found[0]
-
-
 @pytest.mark.parametrize('number', [0, 1, 3, 14])
 def test_random_vectors_have_the_matrix_as_covariance(number):
-    pairs = pairs_of(number)
-    factor = np.array([pairs.sample(Unit(place)) for place in range(SIZE + len(pairs))])
+    pairs, factor = pairs_of(number), []
+    for unit in np.eye(SIZE + len(pairs)):
+        numbers = iter(unit)  # of a generator
+        factor.append(pairs.sample(SimpleNamespace(normal=lambda size=None, numbers=numbers: (
+            np.array([next(numbers) for _ in range(size)]) if size else next(numbers)))))
+    factor = np.array(factor)
     expected = np.linalg.inv(hessian_of_bfgs(PAIRS[:number][-12:], 0.3))
     np.testing.assert_allclose(factor.T @ factor, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_gamma_is_the_inverse_of_the_largest_curvature_of_the_latest_pairs():
     """The second of Barzilai and Borwein, as long as a move with a smaller one is among these."""
-    hessian, pairs = np.diag([1., 2., 5.]), SecantPairs(3, 0.3, 12)
+    curvatures, pairs = np.array([1., 2., 5.]), SecantPairs(3, 0.3, 12)
     assert pairs.gamma == 0.3
-
-    def add(*moves):
-        for s in map(np.array, moves):
-            pairs.add(s, hessian @ s)
-        return pairs.gamma
-
-    def of(s):
-        y = hessian @ s
-        return pytest.approx(s @ y / (y @ y))
-
-    assert add([1., 0, 0], [0, 0.1, 1], [1e30, 0, 0]) == of([0, 0.1, 1])
-    assert add(*([1, number, 0] for number in range(8))) == of([0, 0.1, 1]) and len(pairs) == 11
-    assert add([1e-30, 0, 0]) == of([1, 7, 0]) and len(pairs) == 12
+    moves = [np.array(move) for move in ([1., 0, 0], [0, 0.1, 1], [1e30, 0, 0], *(
+        [1., number, 0] for number in range(8)), [1e-30, 0, 0])]
+    for number, move in enumerate(moves, 1):
+        pairs.add(move, curvatures * move)
+        latest = [curvatures * move for move in moves[:number][-10:]]
+        assert len(pairs) == number
+        assert pairs.gamma == pytest.approx(min(
+            change @ (change / curvatures) / (change @ change) for change in latest))
 
 
 def test_a_large_model_keeps_fewer_pairs(monkeypatch):

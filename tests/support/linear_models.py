@@ -25,8 +25,13 @@ LOSSES = {
     'made squares': made(lambda library, outputs, labels: (outputs - labels) ** 2 / 2),
     'logistic': (mx.sym.LogisticRegressionOutput, gluon.loss.SigmoidBCELoss()),
     'softmax': (mx.sym.SoftmaxOutput, gluon.loss.SoftmaxCELoss()),
-    'poisson': made(lambda library, outputs, labels: library.exp(outputs) - labels * outputs),
-    'huber': made(lambda library, outputs, labels: library.smooth_l1(outputs - labels, scalar=1))}
+    **{name: made(loss) for name, loss in {
+        'poisson': lambda F, z, y: F.exp(z) - y * z, 'gamma': lambda F, z, y: z + y * F.exp(-z),
+        'huber': lambda F, z, y: F.smooth_l1(z - y, scalar=1),
+        'absolute': lambda F, z, y: F.abs(z - y),
+        'quantile': lambda F, z, y: F.maximum(0.8 * (y - z), 0.2 * (z - y)),
+        'hinge': lambda F, z, y: F.relu(1 - z * (2 * y - 1)),
+        'squared hinge': lambda F, z, y: F.square(F.relu(1 - z * (2 * y - 1)))}.items()}}
 
 
 @dataclasses.dataclass

@@ -3,6 +3,7 @@
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax
+from sklearn.linear_model import Lasso
 
 from oracle import softmax
 
@@ -19,7 +20,12 @@ ROWS = {
     'poisson': lambda z, y: (np.exp(z) - y * z, np.exp(z) - y, np.exp(z)),
     'gamma': lambda z, y: (z + y * np.exp(-z), 1 - y * np.exp(-z), y * np.exp(-z)),
     'huber': lambda z, y: (np.where(abs(z - y) < 1, (z - y) ** 2 / 2, abs(z - y) - 0.5),
-                           np.clip(z - y, -1, 1), (abs(z - y) < 1) * 1.)}
+                           np.clip(z - y, -1, 1), (abs(z - y) < 1) * 1.),
+    **{name: lambda z, y, loss=loss: (loss(z, y), None, None) for name, loss in {  # with kinks
+        'absolute': lambda z, y: abs(z - y),
+        'quantile': lambda z, y: np.maximum(0.8 * (y - z), 0.2 * (z - y)),
+        'hinge': lambda z, y: np.maximum(1 - z * (2 * y - 1), 0),
+        'squared hinge': lambda z, y: np.maximum(1 - z * (2 * y - 1), 0) ** 2}.items()}}
 
 
 def mean_loss(loss, scores, targets):
@@ -68,8 +74,12 @@ def outputs_at_optimum(loss, rows, targets, decay, bias=True):
     return inputs @ weights.T
 
 
-def outputs_with_l1(loss, rows, targets, strength):
+def outputs_with_l1(loss, rows, targets, strength, bias=True):
     """Return the outputs at the optimum of the mean loss of one output and the L1 norm."""
+    if loss == 'squares':
+        unit = targets.std() or 1.
+        return unit * Lasso(strength / unit, fit_intercept=bias, tol=1e-14, max_iter=10 ** 5).fit(
+            rows, targets / unit).predict(rows)[:, None]
     signed = np.column_stack([rows, -rows, np.ones(len(rows))])  # weights of both signs, a bias
     strengths = np.append(np.full(2 * rows.shape[1], strength), 0.)
 
