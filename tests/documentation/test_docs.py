@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from pages import DOCS, ROOT, blocks_of, text_of
@@ -90,6 +91,18 @@ def test_links_lead_to_files_and_anchors_that_exist(page):
         file = (page.parent / path).resolve() if path else page
         assert file.is_file() and ROOT in file.parents, target
         assert not anchor or anchor in anchors_of(file), target
+
+
+@pytest.mark.parametrize('constant', [0.0, 0.1, 1e6 + 0.1])
+def test_the_first_script_scales_constant_columns_to_zero(constant):
+    lines = re.search(r'^mean, deviation = .*?(?=^print)', text_of(DOCS / 'getting-started.md'),
+                      re.MULTILINE | re.DOTALL)[0]
+    varied = np.random.RandomState(0).normal(1000, 3, size=1000)
+    rows = np.stack([np.full(1000, constant), varied], axis=1).astype('float32')
+    namespace = {'rows': rows, 'new_rows': rows}
+    exec(lines, namespace)
+    np.testing.assert_allclose(namespace['rows'], np.stack(
+        [np.zeros(1000), (varied - varied.mean()) / varied.std()], axis=1), atol=1e-4)
 
 
 @pytest.mark.parametrize('trains', [SVRGModule, SVRGBucketingModule, SVRGTrainer])
