@@ -13,11 +13,11 @@ from problems import TWO_DEVICES, Problem
 from svrg_optimization import SVRGModule
 
 
-@pytest.mark.parametrize('compression_params', [None, {'type': '2bit', 'threshold': 0.5}])
-@pytest.mark.parametrize('work_load_list', [None, [1, 3]])
-def test_each_device_holds_an_equal_share_which_no_compression_changes(compression_params,
-                                                                       work_load_list):
-    """Zeros before the first of three snapshots."""
+@pytest.mark.parametrize('work_load_list, compression_params', [
+    (None, None), ([1, 3], {'type': '2bit', 'threshold': 0.5})])
+def test_each_device_holds_an_equal_share_which_no_compression_changes(work_load_list,
+                                                                       compression_params):
+    """Zeros before the first of two snapshots."""
     problem = Problem('perceptron', rows=37)
     module = problem.bound(context=TWO_DEVICES, work_load_list=work_load_list,
                            compression_params=compression_params)
@@ -25,7 +25,7 @@ def test_each_device_holds_an_equal_share_which_no_compression_changes(compressi
     module.init_optimizer(kvstore='device')
     assert not any(value.asnumpy().any() for share in module._param_dict
                    for value in share.values())
-    for seed in range(3):
+    for seed in range(2):
         weights = randomize(module, problem, seed)
         module.update_full_grads(problem.iterator(shuffle=True))
         expected = full_gradient(problem, weights, np.arange(37))
@@ -55,14 +55,14 @@ def twice(iterator):
 def lists_of_batches(iterator):
     """Wrap an iterator so that each batch comes as a list of halves, one a device."""
     class Halves:
-        provide_data, provide_label = iterator.provide_data, iterator.provide_label
         reset = iterator.reset
 
         def __iter__(self):
             for batch in iterator:
-                data, label, half = batch.data[0], batch.label[0], len(batch.data[0]) // 2
-                yield [mx.io.DataBatch([data[:half]], [label[:half]], pad=max(0, batch.pad - half)),
-                       mx.io.DataBatch([data[half:]], [label[half:]], pad=min(half, batch.pad))]
+                data, label = (np.split(each[0].asnumpy(), 2) for each in (batch.data, batch.label))
+                pads = max(0, batch.pad - 5), min(5, batch.pad)
+                yield [mx.io.DataBatch([mx.nd.array(data[half])], [mx.nd.array(label[half])],
+                                       pads[half]) for half in (0, 1)]
     return Halves()
 
 

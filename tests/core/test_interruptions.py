@@ -2,7 +2,6 @@
 
 import itertools
 import random
-import signal
 import warnings
 
 import mxnet as mx
@@ -17,16 +16,9 @@ from interruption import Interruption
 from pairs import in_pairs
 from problems import TWO_DEVICES, Problem
 from sequences import Sequences
-from stepping import Training
 from svrg_optimization import SVRGModule
 
 PLACES = [(mx.cpu(), None), (TWO_DEVICES, 'local')]
-
-
-def fail(error):
-    if error is KeyboardInterrupt:
-        signal.raise_signal(signal.SIGINT)
-    raise error('now')
 
 
 def breaking(error, at):
@@ -43,11 +35,10 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.usefixtures('signals_are_heard')
 @in_pairs({
     'error, bad': [
-        *((error, breaking(error, at)) for at in (0, 1, 3)
-          for error in (SystemExit, MemoryError, ValueError, KeyboardInterrupt)),
+        (SystemExit, breaking(SystemExit, 0)), (MemoryError, breaking(MemoryError, 1)),
+        (KeyboardInterrupt, breaking(KeyboardInterrupt, 3)),
         (ValueError, lambda problem: Data()), (FloatingPointError, infinite)],
     'context, kvstore': PLACES})
 def test_a_pass_that_fails_leaves_the_snapshot_whole(monkeypatch, error, bad, context, kvstore):
@@ -132,72 +123,46 @@ def test_without_a_loss_there_is_no_full_gradient(symbol, message):
     assert not module._snapshot.is_active
 
 
-def test_control_c_in_the_updater_of_a_kvstore_leaves_the_snapshot_whole(monkeypatch):
-    """MXNet swallows it there, and goes on without the value that was pushed."""
-    training, calls = Training(Problem('perceptron', rows=40), context=TWO_DEVICES), []
-    training.snapshot()
-    training.epoch()
-    update = type(training.module._optimizer).update_multi_precision
-
-    def interrupted(optimizer, index, *args):
-        calls.append(index)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        update(optimizer, index, *args)
-
-    monkeypatch.setattr(type(training.module._optimizer), 'update_multi_precision', interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        training.module.update_full_grads(training.problem.iterator())
-    assert training.module._snapshot.is_active
-    training.problem.assert_weights(training.module._mod_aux, training.svrg.snapshot, 1e-7)
-    training.check_full_gradient()
-    training.snapshot()
-    training.check_full_gradient()
-
-
 class Broken(mx.lr_scheduler.LRScheduler):
-    """A schedule that fails at one update."""
-
-    def __init__(self, fails_at, error):
-        super().__init__(0.1)
-        self.fails_at, self.error = fails_at, error
+    """A schedule that fails at the second update."""
 
     def __call__(self, num_update):
-        if num_update == self.fails_at:
-            fail(self.error)
+        if num_update == 2:
+            raise self.error
         return 0.1
 
 
-def steps_of_module(problem, kvstore, scheduler):
-    module, train_data = problem.bound(context=TWO_DEVICES), problem.iterator()
-    module.init_optimizer(kvstore, 'sgd', {'lr_scheduler': scheduler})
-    module.update_full_grads(train_data)
-    train_data.reset()
-    for batch in train_data:
+def steps_of_module(problem, kvstore, sgd):
+    module = problem.bound(context=TWO_DEVICES)
+    module.init_optimizer(kvstore, 'sgd', sgd)
+    module.update_full_grads(problem.iterator())
+    for batch in problem.iterator():
         module.forward_backward(batch)
-        yield module.update
+        module.update()
+        yield
 
 
-def steps_of_trainer(problem, kvstore, scheduler):
-    trainer = problem.trainer(problem.net(TWO_DEVICES), settings={'lr_scheduler': scheduler},
-                              kvstore=kvstore, update_on_kvstore=True)
+def steps_of_trainer(problem, kvstore, sgd):
+    trainer = problem.trainer(problem.net(TWO_DEVICES), settings=sgd, kvstore=kvstore,
+                              update_on_kvstore=True)
     trainer.update_full_grads(problem.loader())
     for batch in trainer.training_batches(problem.loader()):
         trainer.backward(*batch)
-        yield lambda: trainer.step(10)
+        trainer.step(10)
+        yield
 
 
-@pytest.mark.usefixtures('signals_are_heard')
-@pytest.mark.parametrize('steps', [steps_of_module, steps_of_trainer])
-@pytest.mark.parametrize('kvstore', ['local', 'device'])
-@pytest.mark.parametrize('error', [ZeroDivisionError, KeyboardInterrupt])
+@pytest.mark.parametrize('steps, kvstore, error', [
+    (steps_of_module, 'local', ZeroDivisionError), (steps_of_module, 'device', KeyboardInterrupt),
+    (steps_of_trainer, 'local', KeyboardInterrupt)])
 def test_an_error_in_the_updater_of_a_kvstore_ends_the_step(steps, kvstore, error):
     """ctypes, through which MXNet calls the updater, would report and forget it."""
-    made = steps(Blocks('perceptron', rows=40), kvstore, Broken(2, error))
-    next(made)()
-    step = next(made)
-    with pytest.raises(error):
-        step()
+    schedule = Broken()
+    schedule.error = error('now')
+    made = steps(Blocks('perceptron', rows=40), kvstore, {'lr_scheduler': schedule})
+    next(made)
+    with pytest.raises(error, match='now'):
+        next(made)
 
 
 # Interruptions anywhere
@@ -237,63 +202,78 @@ def test_a_pass_interrupted_anywhere_leaves_no_mixture(context, kvstore, step_si
     assert True in outcomes
 
 
-def preparations(problem, context, kvstore):
-    """Return functions that make a module, and a call that prepares it further for a training."""
-    train_data, first = problem.iterator(), next(iter(problem.iterator()))
+def sgd_of(problem):
+    return {'learning_rate': 0.02} if isinstance(problem, Sequences) else SETTINGS
 
-    def after(module, *calls):
-        for call in calls:
-            call(module)
-        return module
 
-    def fresh(*calls):
-        return after(problem.module(2, context=context), *calls)
+def bind(module, problem, **kwargs):
+    data = problem.iterator()
+    module.bind(data.provide_data, data.provide_label, **kwargs)
+    return module
 
-    def loaded(*calls):
-        return after(SVRGModule.load('model', 3, load_optimizer_states=True, context=context,
-                                     label_names=('label',)), *calls)
 
-    def bind(module, **kwargs):
-        module.bind(train_data.provide_data, train_data.provide_label, **kwargs)
+def fresh(problem, context):
+    return problem.module(2, context=context)
 
-    def init(module):
-        module.init_params(arg_params=problem.arg_params())
 
-    def init_optimizer(module, **settings):
-        module.init_optimizer(kvstore, 'sgd', {**SETTINGS, **settings},
-                              force_init=module.optimizer_initialized)
+def initialized(problem, context):
+    module = bind(fresh(problem, context), problem)
+    module.init_params(arg_params=problem.arg_params())
+    return module
 
-    return {
-        'bind': (fresh, bind),
-        'init_optimizer': (lambda: fresh(bind, init),
-                           lambda module: init_optimizer(module, learning_rate=7.0)),
-        'switch_bucket': (lambda: fresh(bind, init), lambda module: module.switch_bucket(
-            first.bucket_key, first.provide_data, first.provide_label)),
-        'bind of a checkpoint': (loaded, lambda module: (bind(module), init_optimizer(module))),
-        'bind again': (lambda: loaded(bind, init_optimizer),
-                       lambda module: bind(module, force_rebind=True))}, init_optimizer
+
+def loaded(problem, context):
+    return SVRGModule.load('model', 3, load_optimizer_states=True, context=context,
+                           label_names=('label',))
+
+
+def init_optimizer(module, problem, kvstore, **given):
+    module.init_optimizer(kvstore, 'sgd', {**sgd_of(problem), **given},
+                          force_init=module.optimizer_initialized)
+
+
+def with_optimizer(problem, context):
+    module = bind(loaded(problem, context), problem)
+    init_optimizer(module, problem, 'local')
+    return module
+
+
+def bind_and_init_optimizer(module, problem, kvstore):
+    init_optimizer(bind(module, problem), problem, kvstore)
+
+
+def with_another_rate(module, problem, kvstore):
+    init_optimizer(module, problem, kvstore, learning_rate=7.0)
+
+
+def switch_bucket(module, problem, _):
+    first = next(problem.iterator())
+    module.switch_bucket(first.bucket_key, first.provide_data, first.provide_label)
+
+
+PERCEPTRON = Problem('perceptron', rows=37)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('make, context, kvstore, interrupted', [
-    *((lambda: Problem('perceptron', rows=37), *place, interrupted) for place in PLACES
-      for interrupted in ('bind', 'init_optimizer', 'bind of a checkpoint', 'bind again')),
-    (Sequences, mx.cpu(), None, 'bind'), (Sequences, mx.cpu(), None, 'switch_bucket')])
+@pytest.mark.parametrize('problem, prepared, call, context, kvstore', [
+    *((PERCEPTRON, *case, *place) for place in PLACES for case in (
+        (fresh, lambda module, problem, _: bind(module, problem)),
+        (initialized, with_another_rate), (loaded, bind_and_init_optimizer),
+        (with_optimizer, lambda module, problem, _: bind(module, problem, force_rebind=True)))),
+    (Sequences(), fresh, lambda module, problem, _: bind(module, problem), mx.cpu(), None),
+    (Sequences(), initialized, switch_bucket, mx.cpu(), None)])
 def test_training_goes_on_after_a_preparation_that_was_interrupted_anywhere(
-        make, context, kvstore, interrupted):
-    problem, epoch = make(), 3 if 'again' in interrupted or 'checkpoint' in interrupted else 0
-    sgd = SETTINGS if make is not Sequences else {'learning_rate': 0.02}
-    if epoch:
-        problem.fit(problem.module(2, context=context), epoch, kvstore=kvstore,
-                    optimizer_params=sgd).save_checkpoint('model', epoch, True)
-    cases, init_optimizer = preparations(problem, context, kvstore)
-    prepared, call = cases[interrupted]
-    expected = (problem.expect(4, 2, **sgd).weights if make is Sequences else
+        problem, prepared, call, context, kvstore):
+    sgd, begin = sgd_of(problem), 3 if prepared in (loaded, with_optimizer) else 0
+    if begin:
+        problem.fit(fresh(problem, context), begin, kvstore=kvstore,
+                    optimizer_params=sgd).save_checkpoint('model', begin, True)
+    expected = (problem.expect(4, 2, **sgd).weights if isinstance(problem, Sequences) else
                 problem.svrg(**sgd).fit(4, 2))
-    for at in places(lambda: call(prepared()), 40):
-        module = prepared()
-        Interruption(lambda: call(module), at)  # noqa: B023
-        if interrupted == 'init_optimizer' and module.optimizer_initialized:  # it came through
-            init_optimizer(module)
-        problem.fit(module, 4, begin_epoch=epoch, kvstore=kvstore, optimizer_params=sgd)
+    for at in places(lambda: call(prepared(problem, context), problem, kvstore), 40):
+        module = prepared(problem, context)
+        Interruption(lambda: call(module, problem, kvstore), at)  # noqa: B023
+        if call is with_another_rate and module.optimizer_initialized:  # it came through
+            init_optimizer(module, problem, kvstore)
+        problem.fit(module, 4, begin_epoch=begin, kvstore=kvstore, optimizer_params=sgd)
         problem.assert_weights(module, expected)

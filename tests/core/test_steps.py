@@ -37,23 +37,20 @@ def test_snapshot_side_works_only_when_its_gradients_are_needed(training, monkey
             return original(executor, *args, **kwargs)
         monkeypatch.setattr(owner, name, counted)
 
-    def runs_of(function, *args, **kwargs):
+    def runs_of(function, *args):
         del runs[:]
-        function(*args, **kwargs)
-        live = sum(executor in set(module._exec_group.execs) for executor in runs)
-        return live / module._ctx_len, (len(runs) - live) / module._ctx_len
+        function(*args)
+        return len(runs) / module._ctx_len
 
-    assert runs_of(module.forward_backward, batch) == (2, 0)
-    with pytest.warns(UserWarning, match='without a snapshot'):
-        module.update()
+    assert runs_of(module.forward_backward, batch) == 2
     # Of 37 rows three batches run as one, but on one device only.
-    in_a_pass = 2 if module._ctx_len == 1 else 4
-    assert runs_of(module.update_full_grads, training.problem.iterator()) == (0, 2 * in_a_pass)
+    passed = 2 * (2 if module._ctx_len == 1 else 4)
+    assert runs_of(module.update_full_grads, training.problem.iterator()) == passed
     for is_train in (False, True):
-        assert runs_of(module.forward, batch, is_train=is_train) == (1, 0)
-    assert runs_of(module.score, training.problem.iterator(), 'acc') == (4, 0)
-    assert runs_of(module.forward_backward, batch) == (2, 2)
-    assert runs_of(module.update) == (0, 0)
+        assert runs_of(module.forward, batch, is_train) == 1
+    assert runs_of(module.score, training.problem.iterator(), 'acc') == 4
+    assert runs_of(module.forward_backward, batch) == 4
+    assert runs_of(module.update) == 0
 
 
 def test_a_step_belongs_to_the_snapshot_of_its_backward(training):
@@ -129,35 +126,6 @@ def test_gradients_after_backward_are_those_that_each_update_gets(training):
     training.check()
 
 
-def test_set_params_keeps_the_snapshot(training):
-    training.snapshot()
-    training.epoch()
-    for kwargs in ({}, {'allow_missing': True}):
-        training.module.set_params(*training.module.get_params(), **kwargs)
-        training.epoch()
-    training.check()
-    if training.module._ctx_len == 1:  # a KVStore that updates the weights is never told of others
-        training.module.set_params(training.problem.arg_params(), {})
-        training.svrg.weights = dict(training.problem.weights)
-        training.epoch()
-        training.check()
-
-
-def test_forced_init_params_drops_the_snapshot(training):
-    training.snapshot()
-    training.module.init_params(arg_params=training.problem.arg_params())
-    training.epoch()
-    training.check()
-    weights, _ = training.module.get_params()
-    training.module.init_params(arg_params=weights, force_init=True)
-    assert not any(value.asnumpy().any() for share in training.module._param_dict
-                   for value in share.values())
-    training.svrg.snapshot = None
-    with pytest.warns(UserWarning, match='without a snapshot'):
-        training.epoch()
-    training.check()
-
-
 @pytest.mark.parametrize('is_train', [None, False])
 def test_a_batch_may_be_overwritten_after_forward(training, is_train):
     """Module has copied it by then. It computes gradients after ``is_train=False`` as well."""
@@ -178,10 +146,10 @@ def normalized(**kwargs):
                                          mx.sym.Variable('label'))
 
 
-@pytest.mark.parametrize('seed', range(4))
-def test_batch_normalization_statistics_are_the_live_modules(seed):
+@pytest.mark.parametrize('number', range(4))
+def test_batch_normalization_statistics_are_the_live_modules(number):
     """MXNet's race with what reads them where an epoch ends: Module's were wrong half the time."""
-    rng = np.random.RandomState(seed)
+    rng = np.random.RandomState(number)
     features, targets = rng.normal(size=(60, 400)), rng.normal(size=60)
     module = SVRGModule(normalized(), label_names=('label',), update_freq=1)
     module.fit(mx.io.NDArrayIter(features, targets, 5, label_name='label'), eval_metric=[],
