@@ -82,20 +82,6 @@ def test_a_reshape_between_backward_and_update_keeps_the_step(training):
     training.check()
 
 
-def test_bind_that_fails_forgets_what_it_was_to_share(monkeypatch):
-    def fail(*_):
-        raise MemoryError
-
-    problem = Problem(rows=40)
-    first, second = problem.bound(sgd={}), problem.module()
-    first.update_full_grads(problem.iterator())
-    with monkeypatch.context() as patch:
-        patch.setattr(type(second._svrg.reference), 'bind', fail)
-        with pytest.raises(MemoryError):
-            bind(second, shared_module=first)
-    assert not second.binded and not second._snapshot.is_active
-
-
 def test_modules_that_share_weights_share_the_snapshot():
     """Each has it in the units of its own rows, also if the other took it."""
     problem = Problem('perceptron')

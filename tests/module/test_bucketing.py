@@ -6,7 +6,6 @@ import pytest
 from problems import assert_close
 from sequences import LENGTHS, SETTINGS, Sequences
 from svrg_optimization import SVRGBucketingModule
-from svrg_optimization.rate.training import Training
 
 
 def fit(problem, module, begin, end, train_data=None, **kwargs):
@@ -55,15 +54,6 @@ def test_a_learning_rate_and_convergence_are_of_all_buckets():
     module.tol = 1e9
     fit(problem, module, 3, 4)
     assert module.has_converged
-
-
-def test_weights_that_are_set_in_another_bucket_are_told_to_the_training_of_all(monkeypatch):
-    problem, told = Sequences(), set()
-    module = problem.bound(4, sgd={})
-    module.switch_bucket(3, [('data', (10, 3))], [('label', (10,))])
-    monkeypatch.setattr(Training, 'forget', property(lambda training: lambda: told.add(training)))
-    module.set_params(*module.get_params())
-    assert told == {module._svrg.training}
 
 
 def test_set_params_and_bind_keep_the_snapshot_and_forced_init_params_drops_it():
