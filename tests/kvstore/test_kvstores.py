@@ -136,9 +136,9 @@ def test_kvstore_and_module_are_freed_without_a_collection():
         gc.enable()
 
 
-@pytest.mark.parametrize('threshold', [0.5, 2.0 ** -10])
-@pytest.mark.parametrize('devices, when', [(1, 0), (2, 0), (1, 1)])
-def test_a_kvstore_does_not_compress_the_full_gradient(devices, threshold, when):
+@pytest.mark.parametrize('devices, when, threshold', [
+    (1, 0, 0.5), (2, 0, 2.0 ** -10), (2, 0, 2.0 ** -11), (1, 1, 0.5)])
+def test_a_kvstore_does_not_compress_the_full_gradient(devices, when, threshold):
     """Also on one device, where a 'device' KVStore compresses as well, and in a second pass."""
     problem = Problem('perceptron', rows=37)
     module, kvstore = problem.bound(context=[mx.cpu(i) for i in range(devices)]), mx.kv.create(
@@ -154,9 +154,9 @@ def test_a_kvstore_does_not_compress_the_full_gradient(devices, threshold, when)
         problem.assert_full_gradient(module, svrg.full_gradient)
 
 
-@pytest.mark.parametrize('sparse', [False, True])
-@pytest.mark.parametrize('kvstore', ['local', 'device'])
-@pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
+@pytest.mark.parametrize('contexts, kvstore, sparse', [
+    (mx.cpu(), 'local', True), (TWO_DEVICES, 'local', False), (TWO_DEVICES, 'device', False),
+    (TWO_DEVICES, 'device', True)])
 def test_weights_that_are_set_stay_in_a_kvstore(contexts, kvstore, sparse):
     """Also of gradients that are compressed, or stored in another way than the weights."""
     kvstore = mx.kv.create(kvstore)
@@ -196,6 +196,14 @@ def test_servers_that_make_float32_of_float64_values_are_told():
     with pytest.warns(UserWarning, match="servers of 'dist_sync' make float32 of float64 values"):
         warn_of_rounding(kvstore, 'key', third)
     warn_of_rounding(mock.Mock(pull=lambda _, out: third.copyto(out)), 'key', third)
+
+
+@pytest.mark.parametrize('weight, bias', [('w', 'w_full'), ('w_full_full', 'w_full')])
+def test_parameters_may_have_names_like_those_of_keys(weight, bias):
+    problem = Problem('softmax', weight={'name': weight}, bias={'name': bias})
+    module = problem.fit(problem.module(2), 3, kvstore=mx.kv.create('local'),
+                         optimizer_params={'learning_rate': 0.1})
+    problem.assert_weights(module, problem.svrg().fit(3, 2))
 
 
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')

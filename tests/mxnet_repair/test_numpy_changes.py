@@ -139,15 +139,6 @@ def test_functions_of_numpy_take_arrays_of_mx_np():
 
 # Arguments
 
-@pytest.mark.parametrize('value, text', [
-    ((np.float64(0.1), 2), '(0.1, 2)'), ([np.float32(0.1)], '[0.1]'), ((np.int64(3),), '(3,)'),
-    ((), '()'), (((np.bool_(True), 'a'), None), "((True, 'a'), None)"), (np.float32(0.25), '0.25'),
-    ('text', 'text')])
-def test_arguments_are_written_as_numpy_1_wrote_them(value, text):
-    """MXNet's library reads it."""
-    assert loader._Text(value) == text
-
-
 def test_mxnet_takes_scalars_of_numpy_as_arguments(tmp_path):
     weights = [mx.nd.ones((2,)), mx.nd.ones((2,))]
     sgd = mx.optimizer.SGD(learning_rate=np.float64(0.5), wd=np.float32(0))
