@@ -4,14 +4,12 @@ import contextlib
 import json
 import os
 import pickle
-import resource
 import stat
 from pathlib import Path
 from unittest import mock
 
 import mxnet as mx
 import numpy as np
-import psutil
 import pytest
 
 from blocks import Blocks
@@ -24,7 +22,6 @@ from checkpoints import (
     trained_on_pages,
 )
 from problems import Problem
-from processes import in_a_process
 from svrg_optimization import SVRGModule
 from svrg_optimization.checkpoint.files import read, write
 
@@ -185,28 +182,6 @@ def test_casts_of_mixed_precision_stay_unless_they_are_removed(prefix, removes):
         not removes] * 2
 
 
-def make_and_save_modules(prefix):
-    """Make, save and load modules of a symbol whose JSON is long."""
-    scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=2)
-    for _ in range(300):
-        scores = scores + 1
-    module = SVRGModule(mx.sym.SoftmaxOutput(scores, name='softmax'))
-    module.bind([('data', (5, 4))], [('softmax_label', (5,))])
-    module.init_params()
-    process, before = psutil.Process(), None
-    for number in range(40):
-        if number == 10:
-            before = process.memory_info().rss
-        module.save_checkpoint(prefix, 1)
-        SVRGModule.load(prefix, 1)
-    assert process.memory_info().rss - before < 15 * len(module.symbol.tojson())
-
-
-@pytest.mark.process
-def test_mxnet_leaks_no_symbols(prefix):
-    in_a_process(make_and_save_modules, prefix)
-
-
 @pytest.mark.parametrize('operator, is_nested', [
     ('_Native', False), ('_NDArray', True), ('_backward__Native', False)])
 def test_a_network_that_runs_code_is_refused_before_it_does(saved, operator, is_nested):
@@ -243,31 +218,6 @@ def test_states_that_need_a_pickle_are_refused(prefix):
         module.save_checkpoint(prefix, 1, save_optimizer_states=True)
     assert not list(Path(prefix).parent.iterdir())
     module.save_checkpoint(prefix, 1)
-
-
-def full_disk(prefix):
-    """Save with limits for the size of files, which fail in each of them and at each part of it."""
-    module = trained_on_pages()
-    module.save_checkpoint(prefix, 1, save_optimizer_states=True)
-    before = content(os.path.dirname(prefix))
-    sizes = sorted(len(file) for file in before.values())
-    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for limit in sorted({0, 1, 4096, *(size - left for size in sizes for left in (20, 1))}):
-        for epoch in (1, 2):
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-            try:
-                with pytest.raises(OSError, match='File too large') as no:
-                    module.save_checkpoint(prefix, epoch, save_optimizer_states=True)
-            finally:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-            assert no.value.filename.startswith(prefix), no
-            assert content(os.path.dirname(prefix)) == before, limit
-
-
-@pytest.mark.process
-@pytest.mark.slow
-def test_files_that_cannot_grow_leave_the_old_checkpoint_whole(tmp_path):
-    assert 'Exception ignored' not in in_a_process(full_disk, tmp_path / 'model')
 
 
 def test_files_are_flushed_before_they_get_their_names(monkeypatch, tmp_path):

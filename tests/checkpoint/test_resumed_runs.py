@@ -122,20 +122,6 @@ def test_the_batch_size_may_change_after_a_stop(prefix):
     assert module.objective == pytest.approx(loss / 40, rel=1e-6)
 
 
-@pytest.mark.filterwarnings('ignore:with kvstore=None each of the 2 devices')
-def test_each_device_that_trains_alone_goes_on_with_its_own_momentum(prefix):
-    trained = train(PROBLEM, PROBLEM.module(3, context=TWO_DEVICES), 0, 2, kvstore=None,
-                    prefix=prefix)
-    resumed = bound(load(prefix, 2, context=TWO_DEVICES), PROBLEM)
-    resumed.init_optimizer(None, 'sgd', SETTINGS['sgd'])
-    states = [{key: state.asnumpy() for key, state in module._updater.states.items()}
-              for module in (trained, resumed)]
-    assert set(states[0]) == set(states[1]) == {0, 1, 2, 3}
-    for key, state in states[0].items():
-        np.testing.assert_array_equal(states[1][key], state)
-    assert np.abs(states[0][0] - states[0][1]).max() > 1e-3  # of both devices
-
-
 @pytest.mark.filterwarnings('ignore:training did not converge')
 def test_what_watches_another_optimizer_goes_on(prefix):
     """Its distance is that of pairs, which the file has."""
@@ -235,18 +221,3 @@ def test_states_that_were_not_saved_cannot_be_loaded(prefix):
     with pytest.raises(ValueError, match='load_optimizer_states must be False: .*model-0001.svrg'):
         load(prefix, 1)
     assert bound(load(prefix, 1, False), problem)._snapshot.is_active
-
-
-@pytest.mark.filterwarnings('ignore:with kvstore=None each of the 2 devices')
-def test_different_shares_are_saved_again_under_another_kvstore(prefix):
-    problem = Problem(rows=40)
-    module = train(problem, problem.module(5, context=TWO_DEVICES), 0, 1, kvstore=None)
-    shares = [share['fc_weight'].asnumpy() for share in module._param_dict]
-    assert np.abs(shares[0] - shares[1]).max() > 0.1
-    module.save_checkpoint(prefix, 1)
-    for epoch in (2, 3):
-        module = load(prefix, epoch - 1, False, context=TWO_DEVICES)
-        train(problem, module, epoch - 1, epoch)
-        module.save_checkpoint(prefix, epoch)
-        for share, expected in zip(module._param_dict, shares):
-            np.testing.assert_array_equal(share['fc_weight'].asnumpy(), expected)

@@ -2,14 +2,13 @@
 
 import itertools
 import random
-import warnings
 
 import mxnet as mx
 import numpy as np
 import pytest
 
 from bad_input import Data, state_of
-from blocks import Blocks
+from blocks import Blocks, train
 from full_gradients import persistent
 from held_batches import SETTINGS, assert_svrg
 from interruption import Interruption
@@ -71,31 +70,21 @@ def test_an_interrupted_pass_over_buckets_leaves_the_snapshot_whole():
     problem.assert_weights(module, problem.expect(2, 3, **sgd).weights)
 
 
-@pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+@pytest.mark.parametrize('value, context', [(np.nan, TWO_DEVICES), (-np.inf, mx.cpu())])
 def test_only_what_is_not_finite_is_named_and_once(value, context):
-    one, two, label = (mx.sym.Variable(name) for name in ('one', 'two', 'y'))
-    outputs = [mx.sym.LinearRegressionOutput(
-        mx.sym.FullyConnected(data, num_hidden=1, no_bias=True, name=name), label)
-        for data, name in ((one, 'first'), (two, 'second'))]
-    bad = np.ones((17, 3))
+    label, bad = mx.sym.Variable('y'), np.ones((17, 3))
     bad[2] = value  # which is also padding
+    outputs = [mx.sym.LinearRegressionOutput(
+        mx.sym.FullyConnected(mx.sym.Variable(data), num_hidden=1, no_bias=True, name=name), label)
+        for data, name in (('one', 'first'), ('two', 'second'))]
     train_data = mx.io.NDArrayIter({'one': np.ones((17, 3)), 'two': bad}, {'y': np.ones(17)}, 10)
-    message = 'full gradient is not finite: second_weight. .* Rows of two that are not finite: 1'
-    for nonfinite in ('warn', 'raise'):
-        module = SVRGModule(mx.sym.Group(outputs), ('one', 'two'), ('y',), update_freq=1,
-                            context=context, nonfinite=nonfinite)
-        module.bind(train_data.provide_data, train_data.provide_label)
-        module.init_params()
-        if nonfinite == 'raise':
-            with pytest.raises(FloatingPointError, match=message):
-                module.update_full_grads(train_data)
-            continue
-        with pytest.warns(UserWarning, match=message + ". With nonfinite='raise' training stops$"):
-            module.update_full_grads(train_data)
-        with warnings.catch_warnings():
-            warnings.simplefilter('error')
-            module.update_full_grads(train_data)
+    module = SVRGModule(mx.sym.Group(outputs), ('one', 'two'), ('y',), context=context)
+    module.bind(train_data.provide_data, train_data.provide_label)
+    module.init_params()
+    with pytest.warns(UserWarning, match='full gradient is not finite: second_weight. .* Rows of '
+                      "two that are not finite: 1. With nonfinite='raise' training stops$"):
+        module.update_full_grads(train_data)
+    module.update_full_grads(train_data)  # warnings are errors
 
 
 def output():
@@ -132,37 +121,23 @@ class Broken(mx.lr_scheduler.LRScheduler):
         return 0.1
 
 
-def steps_of_module(problem, kvstore, sgd):
-    module = problem.bound(context=TWO_DEVICES)
-    module.init_optimizer(kvstore, 'sgd', sgd)
-    module.update_full_grads(problem.iterator())
-    for batch in problem.iterator():
-        module.forward_backward(batch)
-        module.update()
-        yield
+def by_module(problem, **sgd):
+    problem.fit(problem.module(context=TWO_DEVICES), 1, kvstore='device', optimizer_params=sgd)
 
 
-def steps_of_trainer(problem, kvstore, sgd):
-    trainer = problem.trainer(problem.net(TWO_DEVICES), settings=sgd, kvstore=kvstore,
-                              update_on_kvstore=True)
-    trainer.update_full_grads(problem.loader())
-    for batch in trainer.training_batches(problem.loader()):
-        trainer.backward(*batch)
-        trainer.step(10)
-        yield
+def by_trainer(problem, **sgd):
+    train(problem.trainer(problem.net(TWO_DEVICES), settings=sgd, kvstore='local',
+                          update_on_kvstore=True), problem.loader(), 1, contexts=TWO_DEVICES)
 
 
-@pytest.mark.parametrize('steps, kvstore, error', [
-    (steps_of_module, 'local', ZeroDivisionError), (steps_of_module, 'device', KeyboardInterrupt),
-    (steps_of_trainer, 'local', KeyboardInterrupt)])
-def test_an_error_in_the_updater_of_a_kvstore_ends_the_step(steps, kvstore, error):
+@pytest.mark.parametrize('error', [ZeroDivisionError, KeyboardInterrupt])
+@pytest.mark.parametrize('fit', [by_module, by_trainer])
+def test_an_error_in_the_updater_of_a_kvstore_ends_the_training(fit, error):
     """ctypes, through which MXNet calls the updater, would report and forget it."""
     schedule = Broken()
     schedule.error = error('now')
-    made = steps(Blocks('perceptron', rows=40), kvstore, {'lr_scheduler': schedule})
-    next(made)
     with pytest.raises(error, match='now'):
-        next(made)
+        fit(Blocks('perceptron', rows=40), lr_scheduler=schedule)
 
 
 # Interruptions anywhere
@@ -202,78 +177,32 @@ def test_a_pass_interrupted_anywhere_leaves_no_mixture(context, kvstore, step_si
     assert True in outcomes
 
 
-def sgd_of(problem):
-    return {'learning_rate': 0.02} if isinstance(problem, Sequences) else SETTINGS
-
-
-def bind(module, problem, **kwargs):
-    data = problem.iterator()
-    module.bind(data.provide_data, data.provide_label, **kwargs)
-    return module
-
-
-def fresh(problem, context):
-    return problem.module(2, context=context)
-
-
-def initialized(problem, context):
-    module = bind(fresh(problem, context), problem)
-    module.init_params(arg_params=problem.arg_params())
-    return module
-
-
-def loaded(problem, context):
-    return SVRGModule.load('model', 3, load_optimizer_states=True, context=context,
-                           label_names=('label',))
-
-
-def init_optimizer(module, problem, kvstore, **given):
-    module.init_optimizer(kvstore, 'sgd', {**sgd_of(problem), **given},
-                          force_init=module.optimizer_initialized)
-
-
-def with_optimizer(problem, context):
-    module = bind(loaded(problem, context), problem)
-    init_optimizer(module, problem, 'local')
-    return module
-
-
-def bind_and_init_optimizer(module, problem, kvstore):
-    init_optimizer(bind(module, problem), problem, kvstore)
-
-
-def with_another_rate(module, problem, kvstore):
-    init_optimizer(module, problem, kvstore, learning_rate=7.0)
-
-
-def switch_bucket(module, problem, _):
-    first = next(problem.iterator())
-    module.switch_bucket(first.bucket_key, first.provide_data, first.provide_label)
-
-
-PERCEPTRON = Problem('perceptron', rows=37)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize('problem, prepared, call, context, kvstore', [
-    *((PERCEPTRON, *case, *place) for place in PLACES for case in (
-        (fresh, lambda module, problem, _: bind(module, problem)),
-        (initialized, with_another_rate), (loaded, bind_and_init_optimizer),
-        (with_optimizer, lambda module, problem, _: bind(module, problem, force_rebind=True)))),
-    (Sequences(), fresh, lambda module, problem, _: bind(module, problem), mx.cpu(), None),
-    (Sequences(), initialized, switch_bucket, mx.cpu(), None)])
+@pytest.mark.parametrize('context, kvstore', PLACES)
+@pytest.mark.parametrize('is_prepared', [False, True])
 def test_training_goes_on_after_a_preparation_that_was_interrupted_anywhere(
-        problem, prepared, call, context, kvstore):
-    sgd, begin = sgd_of(problem), 3 if prepared in (loaded, with_optimizer) else 0
-    if begin:
-        problem.fit(fresh(problem, context), begin, kvstore=kvstore,
-                    optimizer_params=sgd).save_checkpoint('model', begin, True)
-    expected = (problem.expect(4, 2, **sgd).weights if isinstance(problem, Sequences) else
-                problem.svrg(**sgd).fit(4, 2))
-    for at in places(lambda: call(prepared(problem, context), problem, kvstore), 40):
-        module = prepared(problem, context)
-        Interruption(lambda: call(module, problem, kvstore), at)  # noqa: B023
-        if call is with_another_rate and module.optimizer_initialized:  # it came through
-            init_optimizer(module, problem, kvstore)
-        problem.fit(module, 4, begin_epoch=begin, kvstore=kvstore, optimizer_params=sgd)
-        problem.assert_weights(module, expected)
+        context, kvstore, is_prepared):
+    problem = Problem('perceptron', rows=37)
+    problem.fit(problem.module(2, context=context), 3, kvstore=kvstore,
+                optimizer_params=SETTINGS).save_checkpoint('model', 3, True)
+
+    def prepare(module, **settings):
+        data = problem.iterator()
+        module.bind(data.provide_data, data.provide_label, force_rebind=module.binded)
+        module.init_optimizer(kvstore, 'sgd', {**SETTINGS, **settings},
+                              force_init=module.optimizer_initialized)
+
+    def begun():
+        module = SVRGModule.load('model', 3, load_optimizer_states=True, context=context,
+                                 label_names=('label',))
+        if is_prepared:
+            prepare(module, learning_rate=7.0)
+        return module
+
+    for at in places(lambda: prepare(begun()), 40):
+        module = begun()
+        Interruption(lambda: prepare(module), at)  # noqa: B023
+        if is_prepared:
+            prepare(module)
+        problem.fit(module, 4, begin_epoch=3, kvstore=kvstore, optimizer_params=SETTINGS)
+        problem.assert_weights(module, problem.svrg(**SETTINGS).fit(4, 2))

@@ -108,20 +108,6 @@ def test_after_a_kill_it_ends_on_the_bits_of_an_unbroken_run(written, prefix, tm
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_once_more_after_convergence_changes_nothing(tmp_path):
-    script = of_module(tmp_path / 'train.py', lambda block: changed(
-        block, 'update_freq=2)', 'update_freq=2, tol=1e-3)'))
-    folder = tmp_path / 'run'
-    run(folder, script, 100)
-    epochs = epochs_in(folder)
-    assert epochs[-1] < 100
-    (began, weights), = run(folder, script, 100)
-    assert began == epochs[-1] and epochs_in(folder) == epochs
-    np.testing.assert_allclose(weights, [1, -2, 3], atol=0.015)
-
-
-@pytest.mark.process
-@pytest.mark.slow
 @pytest.mark.skipif(MPIRUN is None, reason="needs Open MPI's mpirun")
 def test_it_goes_on_in_a_cluster(tmp_path):
     script = of_module(tmp_path / 'train.py', in_cluster)

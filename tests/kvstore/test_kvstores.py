@@ -206,18 +206,20 @@ def test_parameters_may_have_names_like_those_of_keys(weight, bias):
     problem.assert_weights(module, problem.svrg().fit(3, 2))
 
 
+@pytest.mark.parametrize('place, error', [
+    ('mxnet.kvstore.kvstore._ndarray_cls', KeyboardInterrupt),  # MXNet's own part of an update
+    ('svrg_optimization.svrg_optimizer._AssignmentOptimizer.update', ZeroDivisionError)])
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
-def test_a_ctrl_c_that_mxnet_forgets_stops_the_pass(monkeypatch):
-    """It comes in MXNet's own part of an update, which then is missing in the full gradient."""
+def test_an_error_that_mxnet_forgets_stops_the_pass(monkeypatch, place, error):
+    """Else an update would be missing in the full gradient."""
     problem = Problem()
     module, train_data = problem.bound(), problem.iterator()
     module.init_optimizer(mx.kv.create('local'))
     module.update_full_grads(train_data)
     before = module._param_dict
     with monkeypatch.context() as patched:
-        patched.setattr('mxnet.kvstore.kvstore._ndarray_cls', mock.Mock(
-            side_effect=KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
+        patched.setattr(place, mock.Mock(side_effect=error))
+        with pytest.raises(error):
             module.update_full_grads(train_data)
     assert module._param_dict is before
     module.update_full_grads(train_data)

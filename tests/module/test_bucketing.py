@@ -15,19 +15,6 @@ def fit(problem, module, begin, end, train_data=None, **kwargs):
     return module
 
 
-def test_alpha_is_one_for_all_buckets():
-    problem = Sequences()
-    module = fit(problem, problem.module(2, alpha=0.3), 0, 3)
-    svrg = problem.svrg(4, **SETTINGS)
-    svrg.alpha = lambda _: 0.3
-    problem.expect(3, 2, svrg=svrg)
-    problem.assert_weights(module, svrg.weights)
-    module.alpha = 0
-    svrg.alpha = lambda _: 0
-    fit(problem, module, 3, 4)
-    problem.assert_weights(module, problem.expect(4, 9, 3, svrg).weights)
-
-
 def test_the_full_gradient_and_objective_are_over_all_buckets_time_after_time():
     problem = Sequences()
     module = problem.bound(4, sgd={})

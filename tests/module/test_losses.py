@@ -11,7 +11,7 @@ from scipy.special import log_softmax
 
 import oracle
 from bad_input import Data
-from full_gradients import assert_pass, full_gradient, warnings_of_rows, weighted_by_real_rows
+from full_gradients import assert_pass, full_gradient
 from problems import TWO_DEVICES, Problem
 from svrg_optimization import SVRGModule
 from svrg_optimization.module.losses import LAYERS
@@ -390,20 +390,3 @@ def test_it_is_said_where_what_counts_is_not_known(loss):
     with pytest.warns(UserWarning, match="normalization='valid' or weights of rows make"):
         module.update_full_grads(problem.iterator())
     module.update_full_grads(problem.iterator())
-
-
-@pytest.mark.parametrize('rows', [40, 37])
-def test_losses_of_both_kinds_are_warned_of_where_they_differ(rows):
-    def network(weights, features, targets):
-        gradients = oracle.softmax_regression(weights, features, targets)
-        return {name: value * (1 + 1 / len(features)) for name, value in gradients.items()}
-
-    problem = problem_of(beside('batch', softmax), rows)
-    problem.network = network
-    module = problem.bound()
-    with warnings_of_rows() as caught:
-        module.update_full_grads(problem.iterator())
-        module.update_full_grads(problem.iterator())
-    assert len(caught) == (rows != 40)
-    assert all('losses that are means' in str(warning.message) for warning in caught)
-    problem.assert_full_gradient(module, weighted_by_real_rows(problem))

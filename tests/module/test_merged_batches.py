@@ -7,7 +7,6 @@ import pytest
 from full_gradients import ShortBatches, assert_pass, full_gradient, randomize
 from pairs import in_pairs
 from problems import TWO_DEVICES, CsrIter, Problem, SparseProblem
-from svrg_optimization.module import executors
 from svrg_optimization.module.executors import Executors
 
 
@@ -39,17 +38,6 @@ def test_small_batches_are_computed_as_one(merged, kind, rows, runs, grad_req):
     assert merged == 2 * runs
 
 
-def test_the_number_of_batches_computed_as_one_may_change(merged, capfd):
-    problem = Problem('softmax', rows=130)
-    module = problem.bound(context=mx.cpu(1))  # the data are on another device
-    for batches, runs in ((3, [3]), (None, [13]), (5, [5]), (1, []), (None, [13])):
-        module.full_grad_batches = batches
-        assert_pass(problem, module, rows=batches and 10 * batches)
-        assert merged == runs
-        merged.clear()
-    assert 'Need to re-allocate' not in capfd.readouterr().err  # as MXNet would print
-
-
 def test_a_pass_does_not_copy_batches(monkeypatch):
     problem = Problem(rows=40)
     module, train_data = problem.bound(), problem.iterator()
@@ -72,23 +60,10 @@ class OverwrittenBatches(CsrIter):
         return self.batch
 
 
-def overwritten(problem):
-    return OverwrittenBatches(problem.features, problem.targets, 10)
-
-
-def of_an_ndarray_iter(problem):
-    return mx.io.NDArrayIter({'data': mx.nd.array(problem.features).tostype('csr')},
-                             {'label': problem.targets}, 10, last_batch_handle='discard')
-
-
-@pytest.mark.parametrize('rows, make, size, expected', [
-    (337, overwritten, 1 << 21, [16, 16]), (337, overwritten, 1 << 11, [3] * 11),
-    (330, of_an_ndarray_iter, 1 << 21, [16, 16])])
-def test_csr_batches_are_computed_as_one(merged, monkeypatch, rows, make, size, expected):
-    monkeypatch.setattr(executors, '_BYTES_AT_ONCE', size)
-    problem = SparseProblem(rows)
-    assert_pass(problem, problem.bound(), make(problem))
-    assert merged == expected
+def test_csr_batches_are_computed_as_one(merged):
+    problem = SparseProblem(337)
+    assert_pass(problem, problem.bound(), OverwrittenBatches(problem.features, problem.targets, 10))
+    assert merged == [16, 16]
 
 
 def mean_over_the_batch(scores, label):
