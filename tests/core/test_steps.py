@@ -13,16 +13,36 @@ from svrg_optimization import SVRGModule
 from svrg_optimization.module import executor_group
 
 
-def test_evaluation_in_between_changes_nothing(training):
-    training.snapshot()
+def evaluate(training):
     other = Problem('perceptron', rows=21, seed=1)
+    training.module.score(other.iterator(3), 'acc')
+    training.module.predict(other.iterator(7))
+
+
+def look(training):
+    training.module.forward(training.problem.batch(14), is_train=False)
+
+
+def reshape_and_back(training):
+    for size in (20, 10):
+        training.module.reshape([('data', (size, 4))], [('label', (size,))])
+
+
+def fail(training):
+    """MXNet would leave the new number of rows beside the old shapes."""
+    with pytest.raises(ValueError, match='batches must be such'):  # a feature too many
+        training.module.forward(mx.io.DataBatch([mx.nd.zeros((4, 5))], [mx.nd.zeros(4)]))
+
+
+@pytest.mark.parametrize('between', [evaluate, look, reshape_and_back, fail])
+def test_what_comes_between_changes_no_step(training, between):
+    training.snapshot()
+    training.epoch()
     for batch, rows in training.batches():
-        training.module.score(other.iterator(3), 'acc')
-        training.module.forward_backward(batch)
-        training.module.forward(next(other.iterator(7)), is_train=False)
-        training.module.update()
-        training.svrg.step(rows)
-        training.module.predict(other.iterator(3))
+        between(training)
+        training.backward(batch)
+        between(training)
+        training.step(rows)
     training.check()
 
 

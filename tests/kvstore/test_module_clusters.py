@@ -32,15 +32,10 @@ CLUSTERS = [
     slow('dist_sync', [20, 37], [8, 6], 1, 1, {}, True),
     slow('dist_async', [30, 0, 27], [8, 8, 8], 2, 1, {}, False),
     slow('dist_device_sync', [26, 31], [8, 8], 1, 2, BY_WORKERS, False),
-    *(exhaustive(kind, sizes, [8] * len(sizes), servers, devices, environment, False)
+    *(exhaustive(kind, sizes, [8] * len(sizes), servers, devices, {}, False)
       for kind in ('dist_sync', 'dist_device_sync', 'dist_async')
-      for sizes in ([57], [20, 37], [10, 28, 19], [5, 0, 40, 12])
-      for servers, devices in ((1, 1), (2, 2))
-      for environment in ({}, BY_WORKERS)
-      if not (kind == 'dist_async' and environment)
-      and not (sizes == [57] and devices == 2)),  # a last batch of one row
-    *(exhaustive(kind, [20, 37], [8, 8], 2, 1, {'MXNET_KVSTORE_BIGARRAY_BOUND': '10'}, False)
-      for kind in ('dist_sync', 'dist_async'))]
+      for sizes in ([20, 37], [10, 28, 19], [5, 0, 40, 12])
+      for servers, devices in ((1, 1), (2, 2)))]
 
 
 @pytest.mark.parametrize('kind, sizes, batch_sizes, servers, devices, environment, mean', CLUSTERS)

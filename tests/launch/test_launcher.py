@@ -2,17 +2,19 @@
 
 import atexit
 import functools
+import importlib
 import os
 import re
 import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import mxnet as mx
 import pytest
 
-from cluster import assert_ended, is_running, job
+from cluster import assert_ended, is_running, job, started
 from jobs import EPOCHS, assert_resumes, run_to_end, training, weights
 from problems import Problem
 
@@ -196,6 +198,37 @@ def test_a_job_whose_launcher_gets_a_signal_ends(tmp_path, number, status, secon
         finally:
             for process in filter(is_running, processes):
                 process.kill()
+
+
+# MXNet's own launcher
+
+def test_mxnets_launcher_has_the_name_that_python_removed():
+    tracker = importlib.import_module('dmlc_tracker.tracker')
+    thread = tracker.Thread(target=print)
+    thread.setDaemon(True)
+    assert not thread.isAlive() and thread.daemon
+
+
+OF_MXNETS_LAUNCHER = '''
+import mxnet as mx
+from problems import Problem
+problem, kvstore = Problem(), mx.kv.create('dist_sync')
+problem.module().fit(problem.iterator(), kvstore=kvstore, eval_metric='mse', num_epoch=2)
+kvstore._barrier()
+print('rank %d has ended' % kvstore.rank, flush=True)
+'''
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_a_job_of_mxnets_launcher_runs_to_its_end(tmp_path):
+    script = tmp_path / 'train.py'
+    script.write_text(OF_MXNETS_LAUNCHER)
+    launcher = Path(mx.__file__).parent / 'tools' / 'launch.py'
+    output = run_to_end(started([
+        'timeout', '300', sys.executable, launcher, '-n', '2', '-s', '1', '--launcher', 'local',
+        sys.executable, script], DMLC_INTERFACE='lo'))
+    assert all('rank %d has ended' % rank in output for rank in (0, 1)), output
 
 
 if __name__ == '__main__':  # a worker that trains with all others, until that of rank 1 fails

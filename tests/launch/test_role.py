@@ -1,6 +1,5 @@
 """Roles of processes by their ranks, as mpirun gives them."""
 
-import argparse
 import contextlib
 import json
 import os
@@ -12,8 +11,7 @@ import pytest
 
 from cluster import ROOT, started
 from jobs import TRAIN, assert_same_weights, weights
-from mpi import AS_ROOT, MPIRUN, ROLE
-from svrg_optimization.launch.role import take_role
+from mpi import ROLE
 
 # Variables of {rank}, in jobs of three. The port follows from the job's name: other tests run at
 # the same time.
@@ -77,33 +75,6 @@ def test_a_role_follows_from_the_rank(tell, given, threads):
 def test_what_the_role_lacks_is_said(tell, variables, options, says):
     (status, said), = run(variables, *options, tell, ranks=[0])
     assert status == 2 and re.search('error: .*' + says, said), said
-
-
-@pytest.mark.process
-@pytest.mark.skipif(MPIRUN is None, reason="needs Open MPI's mpirun")
-def test_each_host_of_the_page_gets_a_server_and_a_worker(tmp_path, monkeypatch):
-    page = (ROOT / 'docs' / 'distributed.md').read_text(encoding='utf-8')
-    hosts, = re.findall(r'^```text\n(# hosts.txt\n.*?)^```', page, re.MULTILINE | re.DOTALL)
-    options, servers = re.search(r'^(mpirun --hostfile .*?) \\\n.*?role -s (\d)', page,
-                                 re.MULTILINE | re.DOTALL).groups()
-    (tmp_path / 'hosts.txt').write_text(hosts)
-    shown = subprocess.run([MPIRUN, *options.split()[1:], '--display', 'map', '--do-not-launch',
-                            'true'], cwd=tmp_path, env={**os.environ, **AS_ROOT}, check=True,
-                           stdout=subprocess.PIPE, text=True, timeout=60).stdout
-    ranks = {part.split()[0]: [int(rank) for rank in re.findall(r'App rank: (\d+)', part)]
-             for part in shown.split('Data for node: ')[1:]}
-    size = sum(map(len, ranks.values()))
-
-    def role(rank):
-        with monkeypatch.context() as patch:
-            patch.setattr(os, 'environ', {'OMPI_COMM_WORLD_LOCAL_SIZE': str(size)})
-            take_role(argparse.ArgumentParser(), argparse.Namespace(
-                rank=rank, size=size, servers=int(servers), root='127.0.0.1'))
-            return os.environ['DMLC_ROLE']
-
-    assert {host: [role(rank) for rank in of_host] for host, of_host in ranks.items()} == {
-        'node1': ['scheduler', 'server', 'worker'],
-        'node2': ['server', 'worker'], 'node3': ['server', 'worker']}
 
 
 @pytest.mark.cluster

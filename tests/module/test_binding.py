@@ -57,31 +57,6 @@ def test_a_rebind_may_fix_parameters_and_frees_them_without_a_snapshot(training)
     training.check()
 
 
-def test_a_reshape_that_failed_leaves_training_as_it_was(training):
-    """MXNet leaves the new number of rows beside the old shapes."""
-    training.snapshot()
-    module = training.module
-    with pytest.raises(ValueError, match='batches must be such'):  # a feature too many
-        module.forward(mx.io.DataBatch([mx.nd.zeros((4, 5))], [mx.nd.zeros(4)]))
-    for size in (14, 6):
-        module.forward(training.problem.batch(size), is_train=False)
-        training.epoch()
-    assert module._exec_group.batch_size == 10
-    training.check()
-
-
-def test_a_reshape_between_backward_and_update_keeps_the_step(training):
-    training.snapshot()
-    training.epoch()
-    for batch, rows in training.batches():
-        training.module.forward_backward(batch)
-        training.module.reshape([('data', (20, 4))], [('label', (20,))])
-        training.module.update()
-        training.svrg.step(rows)
-        training.module.reshape([('data', (10, 4))], [('label', (10,))])
-    training.check()
-
-
 def test_modules_that_share_weights_share_the_snapshot():
     """Each has it in the units of its own rows, also if the other took it."""
     problem = Problem('perceptron')
