@@ -110,25 +110,15 @@ def test_a_content_without_a_key_is_refused_with_the_files_name(tmp_path, make):
     assert refused > 12
 
 
-def flat(value):
-    """Return what is in a file as text and bytes."""
-    if isinstance(value, dict):
-        return {name: flat(part) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return list(map(flat, value))
-    value = value.asnumpy() if isinstance(value, mx.nd.NDArray) else value
-    return (value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
-
-
 @pytest.mark.parametrize('make', [checkpoint, states])
 def test_a_changed_bit_or_a_lost_end_is_refused_or_changes_nothing(tmp_path, make, step=53):
     name, saved_by = make(tmp_path)
-    whole, expected, refused = name.read_bytes(), flat(read(name, saved_by)), 0
+    whole, expected, refused = name.read_bytes(), pickle.dumps(read(name, saved_by)), 0
     for i in range(0, len(whole), step):
         for changed in (whole[:i] + bytes([whole[i] ^ 1 << i % 8]) + whole[i + 1:], whole[:i]):
             name.write_bytes(changed)
             try:
-                assert flat(read(name, saved_by)) == expected
+                assert pickle.dumps(read(name, saved_by)) == expected
             except ValueError as error:
                 assert str(error).startswith(str(name))
                 refused += 1

@@ -9,7 +9,6 @@ import nbclient
 import nbformat
 import numpy as np
 import pytest
-from sklearn.datasets import dump_svmlight_file
 
 EXAMPLES = Path(__file__).resolve().parents[2] / 'examples'
 pytestmark = pytest.mark.process
@@ -104,23 +103,3 @@ def test_the_demo_shows_that_svrg_beats_sgd(tmp_path):
     assert svrg[:2] == [36, 90] and 2 * svrg[2] < decaying[2] and 100 * svrg[2] < constant[2]
     assert newton[0] <= 12 and newton[1] <= 90 and newton[2] < 1e-9
     assert (tmp_path / 'picture.png').read_bytes().startswith(b'\x89PNG')
-
-
-@slow
-@pytest.mark.parametrize('name, arguments', [
-    ('epoch_cost', ['--models', 'linear, 90 features', '--rounds', 1]),
-    ('memory', []),
-    ('deep_network', ['--seeds', 1, '--epochs', 2, '--rates', 0.2]),
-    ('gluon_cost', ['--rounds', 1]),
-    ('batch_size', ['--rows', 3000, '--batches', 50, 300, '--rounds', 1]),
-    ('sparse_rows', ['--columns', 1000, 2000, '--rounds', 1, '--batches', 3, '--data', 'rows']),
-    ('tolerance', []),
-    ('time_to_suboptimality', ['--data', 'rows', '--rounds', 2]),
-    pytest.param('distributed', ['--workers', 2, '--rows', 640, '--times', 7, '--hidden', 32],
-                 marks=pytest.mark.cluster)])
-def test_benchmarks_write_a_table(tmp_path, name, arguments):
-    rng = np.random.RandomState(0)
-    dump_svmlight_file(rng.normal(size=(900, 30)), rng.choice([-1, 1], 900), str(tmp_path / 'rows'))
-    run('benchmarks/' + name, '--output', tmp_path, *arguments, cwd=tmp_path)
-    written = (tmp_path / (name + '.md')).read_text(encoding='utf-8')
-    assert re.search(r'^\|(?: [^|]+ \|)+\n\|[-|: ]+\|\n\| .*\d', written, re.MULTILINE)

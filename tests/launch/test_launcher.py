@@ -4,7 +4,6 @@ import atexit
 import functools
 import importlib
 import os
-import re
 import signal
 import sys
 import threading
@@ -23,21 +22,6 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os
 
 def slow(*case):
     return pytest.param(*case, marks=pytest.mark.slow)
-
-
-@pytest.mark.cluster
-@pytest.mark.slow
-@pytest.mark.parametrize('workers', [1, CORES + 1])
-def test_workers_share_the_cores(tmp_path, workers):
-    """The job ends though no worker makes a KVStore, and arguments come through as they are."""
-    script = tmp_path / 'script.py'
-    script.write_text('import os, sys; print("has", os.environ["OMP_NUM_THREADS"], sys.argv[1:])')
-    arguments = ['-n', '--', 'a b', '', 'é"\\', '--prefix', 'x', '-np', '1']
-    with job(script, *arguments, workers=workers, OMP_NUM_THREADS=None) as running:
-        assert running.exit_status() == 0, running.output
-    told = re.findall(r'^\[1,\d\]<stdout>: has (\d+) (.*)$', running.output, re.MULTILINE)
-    assert told == [(str(max(1, CORES // workers)), str(arguments))] * workers
-    assert running.lines[-1] == '[1,0]<stdout>: All workers have finished.\n'
 
 
 # Where the worker of rank 1 fails: this file is its script.

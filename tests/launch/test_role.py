@@ -48,17 +48,20 @@ def run(variables, *command, ranks=range(3), **environment):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize('given, threads', [('5', '5'), (None, str(CORES))])
-def test_a_role_follows_from_the_rank(tell, given, threads):
-    scheduler, server, (status, told) = run(
-        OPEN_MPI, tell, '--own', 'x', PORT='1', OMP_NUM_THREADS=given,
-        PYTHONPATH=os.pathsep.join([str(tell.parent), str(ROOT)]))
+@pytest.mark.parametrize('workers, given, threads', [
+    (1, '5', '5'), (1, None, str(CORES)), (2, None, str(max(1, CORES // 2)))])
+def test_a_role_follows_from_the_rank(tell, workers, given, threads):
+    own = ['-n', '--', 'a b', '', 'é"\\', '-np', '1']
+    sizes = dict.fromkeys(['OMPI_COMM_WORLD_SIZE', 'OMPI_COMM_WORLD_LOCAL_SIZE'], str(2 + workers))
+    scheduler, server, (status, told), *_ = run(
+        {**OPEN_MPI, **sizes}, tell, *own, ranks=range(2 + workers), PORT='1',
+        OMP_NUM_THREADS=given, PYTHONPATH=os.pathsep.join([str(tell.parent), str(ROOT)]))
     assert scheduler == (0, 'All workers have finished.\n') and server == (0, '') and status == 0
     arguments, name, file, folder, is_main, environment = json.loads(told)
-    assert arguments == [str(tell), '--own', 'x'] and name == '__main__' and is_main
+    assert arguments == [str(tell), *own] and name == '__main__' and is_main
     assert file == str(tell) and folder == str(tell.parent)
     assert environment.items() >= {
-        'DMLC_ROLE': 'worker', 'DMLC_PS_ROOT_URI': '127.0.0.1', 'DMLC_NUM_WORKER': '1',
+        'DMLC_ROLE': 'worker', 'DMLC_PS_ROOT_URI': '127.0.0.1', 'DMLC_NUM_WORKER': str(workers),
         'DMLC_NUM_SERVER': '1', 'DMLC_NODE_HOST': '127.0.0.1', 'OMP_NUM_THREADS': threads}.items()
     assert environment['DMLC_PS_ROOT_PORT'].isdigit() and 'PORT' not in environment
 
