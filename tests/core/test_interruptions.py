@@ -173,21 +173,23 @@ def test_a_pass_interrupted_anywhere_leaves_no_mixture(context, kvstore, step_si
 @pytest.mark.parametrize('is_prepared', [False, True])
 def test_training_goes_on_after_a_preparation_that_was_interrupted_anywhere(
         context, kvstore, is_prepared):
-    problem = Problem('perceptron', rows=37)
+    problem, begin = Problem('perceptron', rows=37), 0 if is_prepared else 3
     problem.fit(problem.module(2, context=context), 3, kvstore=kvstore,
                 optimizer_params=SETTINGS).save_checkpoint('model', 3, True)
 
     def prepare(module, **settings):
         data = problem.iterator()
         module.bind(data.provide_data, data.provide_label, force_rebind=module.binded)
+        module.init_params(arg_params=problem.arg_params())
         module.init_optimizer(kvstore, 'sgd', {**SETTINGS, **settings},
                               force_init=module.optimizer_initialized)
 
     def begun():
-        module = SVRGModule.load('model', 3, load_optimizer_states=True, context=context,
-                                 label_names=('label',))
-        if is_prepared:
-            prepare(module, learning_rate=7.0)
+        if not is_prepared:
+            return SVRGModule.load('model', 3, load_optimizer_states=True, context=context,
+                                   label_names=('label',))
+        module = problem.module(2, context=context)
+        prepare(module, learning_rate=7.0)
         return module
 
     for at in places(lambda: prepare(begun()), 40):
@@ -195,5 +197,5 @@ def test_training_goes_on_after_a_preparation_that_was_interrupted_anywhere(
         Interruption(lambda: prepare(module), at)  # noqa: B023
         if is_prepared:
             prepare(module)
-        problem.fit(module, 4, begin_epoch=3, kvstore=kvstore, optimizer_params=SETTINGS)
+        problem.fit(module, 4, begin_epoch=begin, kvstore=kvstore, optimizer_params=SETTINGS)
         problem.assert_weights(module, problem.svrg(**SETTINGS).fit(4, 2))

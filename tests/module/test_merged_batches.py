@@ -7,6 +7,7 @@ import pytest
 from full_gradients import ShortBatches, assert_pass, full_gradient, randomize
 from pairs import in_pairs
 from problems import TWO_DEVICES, CsrIter, Problem, SparseProblem
+from svrg_optimization import SVRGModule
 from svrg_optimization.module.executors import Executors
 
 
@@ -96,12 +97,21 @@ def test_batches_are_not_computed_as_one_where_results_would_differ(merged, loss
 
 
 def test_batches_are_not_merged_where_rows_are_weights(merged):
-    problem, data = Problem(rows=320), mx.sym.Variable('data')
-    problem.symbol = mx.sym.SoftmaxOutput(
-        mx.sym.FullyConnected(data, weight=data, num_hidden=10, name='fc'),
-        mx.sym.Variable('label') > 0)
+    problem, data = Problem('softmax', rows=320, classes=10), mx.sym.Variable('data')
+    problem.symbol = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(
+        data, weight=data, num_hidden=10, name='fc'), mx.sym.Variable('label'))
     problem.weights = {'fc_bias': np.zeros(10)}
     problem.bound().update_full_grads(problem.iterator())
+    assert not merged
+
+
+def test_batches_are_not_merged_where_labels_are_parameters(merged):
+    problem = Problem(rows=320)
+    module = SVRGModule(problem.symbol, label_names=None, fixed_param_names=['label'])
+    train_data = mx.io.NDArrayIter(problem.features, batch_size=10)
+    module.bind(train_data.provide_data)
+    module.init_params(arg_params={**problem.arg_params(), 'label': mx.nd.zeros(10)})
+    module.update_full_grads(train_data)
     assert not merged
 
 
