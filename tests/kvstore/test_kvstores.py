@@ -12,6 +12,7 @@ import pytest
 from blocks import Blocks, train
 from problems import TWO_DEVICES, Problem, SparseProblem
 from svrg_optimization import SVRGModule
+from svrg_optimization.kvstore.keys import KVStoreKeys
 from svrg_optimization.mxnet_repair.kvstore import warn_of_rounding
 
 DISTRIBUTED = ['dist', 'dist_sync', 'dist_device_sync', 'dist_async', 'dist_async_device']
@@ -198,12 +199,13 @@ def test_servers_that_make_float32_of_float64_values_are_told():
     warn_of_rounding(mock.Mock(pull=lambda _, out: third.copyto(out)), 'key', third)
 
 
-@pytest.mark.parametrize('weight, bias', [('w', 'w_full'), ('w_full_full', 'w_full')])
-def test_parameters_may_have_names_like_those_of_keys(weight, bias):
-    problem = Problem('softmax', weight={'name': weight}, bias={'name': bias})
-    module = problem.fit(problem.module(2), 3, kvstore=mx.kv.create('local'),
-                         optimizer_params={'learning_rate': 0.1})
-    problem.assert_weights(module, problem.svrg().fit(3, 2))
+def test_no_key_has_the_name_of_another():
+    names = ['w_full_full', 'w', 'w_full', 'svrg_first', 'svrg_gathered', 'svrg_total']
+    for params in names, names[::-1]:
+        keys = KVStoreKeys(params, params)
+        found = [*params, *keys.full.values(), keys.gathered, keys.first, keys.total]
+        assert len(set(found)) == len(found)
+    assert KVStoreKeys(['b', 'w'], ['w']).full == {'w': 'w_full'}
 
 
 @pytest.mark.parametrize('place, error', [
