@@ -96,11 +96,11 @@ def test_batches_are_not_computed_as_one_where_results_would_differ(merged, loss
     assert not merged
 
 
-def test_batches_are_not_merged_where_rows_are_weights(merged):
-    problem, data = Problem('softmax', rows=320, classes=10), mx.sym.Variable('data')
-    problem.symbol = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(
-        data, weight=data, num_hidden=10, name='fc'), mx.sym.Variable('label'))
-    problem.weights = {'fc_bias': np.zeros(10)}
+def test_batches_are_not_merged_where_rows_meet_rows(merged):
+    problem = Problem('softmax', rows=320, classes=10)
+    scores = problem.symbol.get_internals()['fc_output']
+    problem.symbol = mx.sym.SoftmaxOutput(mx.sym.dot(scores, scores, transpose_b=True),
+                                          mx.sym.Variable('label'))
     problem.bound().update_full_grads(problem.iterator())
     assert not merged
 
