@@ -13,14 +13,7 @@ import numpy as np
 import pytest
 
 from blocks import Blocks
-from checkpoints import (
-    bits,
-    bound,
-    content,
-    load,
-    train,
-    trained_on_pages,
-)
+from checkpoints import bits, bound, content, load, train
 from problems import Problem
 from svrg_optimization import SVRGModule
 from svrg_optimization.checkpoint.files import read, write
@@ -221,7 +214,7 @@ def test_files_are_flushed_before_they_get_their_names(monkeypatch, tmp_path):
 
     monkeypatch.setattr(os, 'fsync', recorded(os.fsync, os.fstat))
     monkeypatch.setattr(os, 'replace', recorded(os.replace, lambda _, name: os.stat(name)))
-    trained_on_pages().save_checkpoint(str(tmp_path / 'model'), 1, save_optimizer_states=True)
+    checkpoint(tmp_path)
     assert [event for event, _ in events] == ['fsync', 'replace']
     assert events[0][1] == events[1][1] == (tmp_path / 'model-0001.svrg').stat().st_ino
 
@@ -243,7 +236,7 @@ def test_a_place_where_no_file_can_be_is_named_and_left_alone(tmp_path, make, pa
         make(tmp_path / path)
     before = sorted(tmp_path.rglob('*'))
     with pytest.raises(error, match=says):
-        trained_on_pages().save_checkpoint(str(tmp_path / path)[:-len('-0001.svrg')], 1, True)
+        checkpoint((tmp_path / path).parent)
     assert sorted(tmp_path.rglob('*')) == before
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
 

@@ -7,7 +7,6 @@ import pytest
 from full_gradients import ShortBatches, assert_pass, full_gradient, randomize
 from pairs import in_pairs
 from problems import TWO_DEVICES, CsrIter, Problem, SparseProblem
-from svrg_optimization import SVRGModule
 from svrg_optimization.module.executors import Executors
 
 
@@ -102,16 +101,6 @@ def test_batches_are_not_merged_where_rows_meet_rows(merged):
     problem.symbol = mx.sym.SoftmaxOutput(mx.sym.dot(scores, scores, transpose_b=True),
                                           mx.sym.Variable('label'))
     problem.bound().update_full_grads(problem.iterator())
-    assert not merged
-
-
-def test_batches_are_not_merged_where_labels_are_parameters(merged):
-    problem = Problem(rows=320)
-    module = SVRGModule(problem.symbol, label_names=None, fixed_param_names=['label'])
-    train_data = mx.io.NDArrayIter(problem.features, batch_size=10)
-    module.bind(train_data.provide_data)
-    module.init_params(arg_params={**problem.arg_params(), 'label': mx.nd.zeros(10)})
-    module.update_full_grads(train_data)
     assert not merged
 
 
