@@ -12,7 +12,7 @@ import oracle
 from checkpoints import SETTINGS, bits, bound, load, train
 from problems import TWO_DEVICES, Problem
 from sequences import LENGTHS, Sequences
-from svrg_optimization import SVRGBucketingModule, SVRGModule
+from svrg_optimization import SVRGBucketingModule
 from svrg_optimization.proximal import L1
 
 PROBLEM = Problem('softmax', rows=37)  # that of the fixture `saved`
@@ -26,11 +26,9 @@ def doubled(number):
 
 @pytest.mark.parametrize('problem, settings, params, update_on_kvstore', [
     (PERCEPTRON, {}, {'optimizer': 'adam', 'kvstore': mx.kv.create}, '1'),
-    *((PERCEPTRON, {'context': TWO_DEVICES}, {'kvstore': 'local'}, updates) for updates in '01'),
-    (PERCEPTRON, {'context': TWO_DEVICES}, {'optimizer': 'adam', 'kvstore': 'device'}, '1'),
+    (PERCEPTRON, {'context': TWO_DEVICES}, {'kvstore': 'device'}, '1'),
     (PERCEPTRON, {'context': DEVICES}, {'optimizer': 'adam', 'kvstore': 'local'}, '0'),
     (PERCEPTRON, {'full_grad_batches': doubled}, {}, '1'),
-    (PERCEPTRON, {'fixed_param_names': ['hidden_bias']}, {}, '1'),
     (Sequences(), {'fixed_param_names': ['fc_bias']}, {}, '1'),
     (PERCEPTRON, {'proximal': L1(0.2, high=0.1)}, {'momentum': 0.}, '1'),
     (Sequences(), {}, {'optimizer': 'adam', 'learning_rate': 0.02}, '1')])
@@ -52,11 +50,8 @@ def test_a_resumed_run_goes_on_with_its_bits(monkeypatch, prefix, problem, setti
             prefix, stop, problem.sym_gen, max(LENGTHS), True) if isinstance(
             problem, Sequences) else load(prefix, stop, **own)
         assert resumed.update_freq == 2
-        assert resumed._fixed_param_names == settings.get('fixed_param_names', [])
         assert bits(fit(resumed, stop, 5)) == bits(unbroken)
-        assert resumed._snapshot.num_taken == unbroken._snapshot.num_taken
-        assert (resumed._snapshot.num_update == resumed._optimizer.num_update
-                == unbroken._optimizer.num_update)
+        assert resumed._optimizer.num_update == unbroken._optimizer.num_update
 
 
 @pytest.mark.parametrize('update_on_kvstore', '01')
@@ -92,8 +87,8 @@ def test_a_checkpoint_of_plain_module_gets_a_snapshot_before_the_first_step(pref
 
 
 @pytest.mark.parametrize('before, after, kvstores', [
-    (mx.cpu(), TWO_DEVICES, '11'), (mx.cpu(), TWO_DEVICES, '10'), (TWO_DEVICES, mx.cpu(), '01'),
-    (TWO_DEVICES, [mx.cpu(i) for i in range(3)], '00'), (TWO_DEVICES, mx.cpu(), '11')])
+    (mx.cpu(), TWO_DEVICES, '10'), (TWO_DEVICES, mx.cpu(), '01'), (TWO_DEVICES, DEVICES, '00'),
+    (TWO_DEVICES, mx.cpu(), '11')])
 @pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
 def test_devices_may_change_after_a_stop(monkeypatch, prefix, before, after, kvstores, optimizer):
     """Momentum and counts are restored, also if the KVStore updated and the module does now."""
@@ -122,20 +117,6 @@ def test_the_batch_size_may_change_after_a_stop(prefix):
     problem.assert_full_gradient(module, svrg.full_gradient)
     loss = oracle.loss(problem.network, problem.weights, problem.features, problem.targets)
     assert module.objective == pytest.approx(loss / 40, rel=1e-6)
-
-
-@pytest.mark.filterwarnings('ignore:with kvstore=None each of the 2 devices')
-def test_each_device_that_trains_alone_goes_on_with_its_own_momentum(prefix):
-    trained = train(PROBLEM, PROBLEM.module(3, context=TWO_DEVICES), 0, 2, kvstore=None,
-                    prefix=prefix)
-    resumed = bound(load(prefix, 2, context=TWO_DEVICES), PROBLEM)
-    resumed.init_optimizer(None, 'sgd', SETTINGS['sgd'])
-    states = [{key: state.asnumpy() for key, state in module._updater.states.items()}
-              for module in (trained, resumed)]
-    assert set(states[0]) == set(states[1]) == {0, 1, 2, 3}
-    for key, state in states[0].items():
-        np.testing.assert_array_equal(states[1][key], state)
-    assert np.abs(states[0][0] - states[0][1]).max() > 1e-3  # of both devices
 
 
 @pytest.mark.filterwarnings('ignore:training did not converge')
@@ -202,10 +183,9 @@ def test_compression_goes_on(prefix):
     assert load(prefix, 1, False)._compression_params == {'type': '2bit', 'threshold': 0.5}
 
 
-@pytest.mark.parametrize('before, after', [
-    ('sgd', 'adam'), ('sgd', 'adagrad'), ('sgd', 'nag'), ('adam', 'adadelta'), ('adam', 'ftrl')])
+@pytest.mark.parametrize('before, after', [('sgd', 'nag'), ('adam', 'ftrl')])
 def test_states_of_another_optimizer_are_not_gone_on_without(prefix, before, after):
-    """Though most of these would fit by their shapes."""
+    """Though these would fit by their shapes."""
     train(PROBLEM, PROBLEM.module(3), 0, 3, before, prefix)
     resumed = bound(load(prefix, 3), PROBLEM)
     for _ in range(2):
@@ -238,31 +218,3 @@ def test_states_that_were_not_saved_cannot_be_loaded(prefix):
     with pytest.raises(ValueError, match='load_optimizer_states must be False: .*model-0001.svrg'):
         load(prefix, 1)
     assert bound(load(prefix, 1, False), problem)._snapshot.is_active
-
-
-@pytest.mark.filterwarnings('ignore:with kvstore=None each of the 2 devices')
-def test_different_shares_are_saved_again_under_another_kvstore(prefix):
-    problem = Problem(rows=40)
-    module = train(problem, problem.module(5, context=TWO_DEVICES), 0, 1, kvstore=None)
-    shares = [share['fc_weight'].asnumpy() for share in module._param_dict]
-    assert np.abs(shares[0] - shares[1]).max() > 0.1
-    module.save_checkpoint(prefix, 1)
-    for epoch in (2, 3):
-        module = load(prefix, epoch - 1, False, context=TWO_DEVICES)
-        train(problem, module, epoch - 1, epoch)
-        module.save_checkpoint(prefix, epoch)
-        for share, expected in zip(module._param_dict, shares):
-            np.testing.assert_array_equal(share['fc_weight'].asnumpy(), expected)
-
-
-@pytest.mark.filterwarnings('ignore:training did not converge')
-def test_what_is_learned_beside_sgd_is_written_with_and_without_pairs(prefix):
-    module = PROBLEM.module(tol=1e-9)
-    module.fit(PROBLEM.iterator(), eval_metric=[], num_epoch=3, epoch_end_callback=(
-        mx.callback.module_checkpoint(module, prefix, 1, True)))
-    counts = []
-    for epoch in (1, 2, 3):
-        loaded = SVRGModule.load(prefix, epoch, True, label_names=['label'])
-        loaded.fit(PROBLEM.iterator(), eval_metric=[], begin_epoch=epoch, num_epoch=epoch)
-        counts.append(len(loaded._svrg.training.learned.pairs))
-    assert counts == [1, 2, 3]  # of the file, and of the move to the last snapshot

@@ -38,16 +38,6 @@ def test_constant_alpha_of_zero_is_module(symbol, settings, context, kvstore, op
     assert svrg._snapshot.num_taken == 0 and not svrg._snapshot.is_active
 
 
-@pytest.mark.parametrize('bad, error', [(2, ValueError), (None, TypeError)])
-def test_bad_value_of_a_schedule_changes_nothing(bad, error):
-    problem = Problem(rows=40)
-    module = problem.bound(alpha=lambda _: bad, sgd={})
-    module.update_full_grads(problem.iterator())
-    with pytest.raises(error, match='^alpha must be .*here after 0 updates'):
-        module.forward_backward(problem.batch(10))
-    problem.assert_weights(module, problem.weights, 1e-7)
-
-
 def test_linear_decay_ends_at_zero():
     assert [LinearDecay(1, num_updates=1)(number) for number in (0, 1, 2)] == [1, 0, 0]
     decay = LinearDecay(0.75, np.int64(8))

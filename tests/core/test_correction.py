@@ -4,7 +4,6 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from pairs import in_pairs
 from problems import Problem
 from svrg_optimization import SVRGModule
 
@@ -78,10 +77,8 @@ def test_an_interrupted_correction_is_never_done_twice(kind):
     problem.assert_weights(module, svrg.weights)
 
 
-@in_pairs({
-    'dtype': ['float32', 'float64'],
-    'count': [1, 60, 61, 121],
-    'alpha': [1, 0.25]})
+@pytest.mark.parametrize('dtype, count, alpha', [
+    ('float32', 1, 0.25), ('float64', 61, 0.25), ('float32', 121, 1)])
 def test_many_small_parameters_are_corrected_as_each_by_itself(dtype, count, alpha):
     """So many are corrected, and summed, in one operation, and the others in the next one."""
     problem = Problem(features=count, dtype=dtype)

@@ -3,29 +3,25 @@
 import logging
 
 import numpy as np
-import pytest
 from mxnet import nd
 
+import oracle
 from svrg_optimization._warn_once import WarnOnce
-from svrg_optimization.core.front_end import (
-    BatchesOfPass,
-    Reference,
-    TrainedModel,
-    Workers,
-)
+from svrg_optimization.core.front_end import BatchesOfPass, Reference, TrainedModel, Workers
 from svrg_optimization.core.full_gradient import BatchGradient, Sum
 from svrg_optimization.core.optimality import MeanGradient
 from svrg_optimization.core.settings import Settings
 from svrg_optimization.core.svrg import SVRG, Step
 from svrg_optimization.rate import algorithm
-from svrg_optimization.rate.objective import Objective
 from svrg_optimization.rate.run import Run
 from svrg_optimization.rate.training import Training
 
-WD, RATE = 0.1, 0.02
+RATE = 0.02
 RNG = np.random.RandomState(0)
 FEATURES = RNG.normal(size=(23, 3))
 TARGETS = FEATURES.dot([1, -2, 3]) + RNG.normal(size=23)
+
+BATCHES = [np.arange(begin, min(begin + 5, 23)) for begin in range(0, 23, 5)]
 
 
 def gradient(weights, rows):
@@ -56,9 +52,6 @@ class Batches(BatchesOfPass):
     def batches(self, at_once=None):
         return iter(self.train_data)
 
-    def kept(self, batch):
-        return batch
-
 
 class Model(TrainedModel):
     def __init__(self):
@@ -66,47 +59,31 @@ class Model(TrainedModel):
         self.weights = {'w': [nd.zeros(3, dtype='float64')]}
 
     def mean_gradient(self):
-        return MeanGradient(lambda mu: 1 / mu.batch_size, {'w': 1.}, {'w': WD})
-
-    def go_to(self, weights):
-        weights['w'][0].copyto(self.weights['w'][0])
+        return MeanGradient(lambda mu: 1 / mu.batch_size, {'w': 1.}, {'w': 0.})
 
 
 def train(epochs):
-    """Return the weights and the gradient's norm at a last snapshot."""
     model, svrg = Model(), SVRG(OneWeight(), Settings(), WarnOnce(), Training())
-    batches = [np.arange(begin, min(begin + 5, 23)) for begin in range(0, 23, 5)]
-
-    def take():
-        algorithm.take(svrg, model, Batches(batches), Workers())
-
-    run = Run(svrg, model, logging, batches, take)
+    run = Run(svrg, model, logging, BATCHES,
+              lambda: algorithm.take(svrg, model, Batches(BATCHES), Workers()))
     for epoch in range(epochs):
         if not run.begin_epoch(epoch, is_scheduled=True):
             break
-        for rows in batches:
+        for rows in BATCHES:
             svrg.step = Step()
             gradients = gradient(model.weights, rows)
             svrg.correct(model, gradients, rows)
             weight = model.weights['w'][0]
-            weight -= RATE * (gradients['w'][0] / len(rows) + WD * weight)
+            weight -= RATE / 5 * gradients['w'][0]
             svrg.end_step()
         run.end_epoch()
-    take()
-    return model.weights['w'][0].asnumpy(), Objective(svrg, model).norm
+    return model.weights['w'][0].asnumpy()
 
 
 def test_steps_are_those_of_the_paper():
-    expected = np.zeros(3)
-    for _ in range(3):
-        snapshot = expected.copy()
-        mean = FEATURES.T.dot(FEATURES.dot(snapshot) - TARGETS) / 23
-        for begin in range(0, 23, 5):
-            rows = slice(begin, begin + 5)
-            difference = FEATURES[rows].T.dot(FEATURES[rows].dot(expected - snapshot))
-            expected = expected - RATE * (
-                difference / len(FEATURES[rows]) + mean + WD * expected)
-    weights, norm = train(3)
-    np.testing.assert_allclose(weights, expected, rtol=1e-12)
-    whole = FEATURES.T.dot(FEATURES.dot(expected) - TARGETS) / 23 + WD * expected
-    assert norm == pytest.approx(np.abs(whole).max(), rel=1e-10)
+    def network(weights, features, targets):
+        return {'w': features.T @ (features @ weights['w'] - targets)}
+
+    expected = oracle.Svrg(network, {'w': np.zeros(3)}, FEATURES, TARGETS, 5,
+                           oracle.Sgd(learning_rate=RATE, rescale=1 / 5))
+    np.testing.assert_allclose(train(3), expected.fit(3, 1, batches=BATCHES)['w'], rtol=1e-12)

@@ -2,31 +2,22 @@
 
 import itertools
 import random
-import signal
-import warnings
 
 import mxnet as mx
 import numpy as np
 import pytest
 
 from bad_input import Data, state_of
-from blocks import Blocks
+from blocks import Blocks, train
 from full_gradients import persistent
 from held_batches import SETTINGS, assert_svrg
 from interruption import Interruption
 from pairs import in_pairs
 from problems import TWO_DEVICES, Problem
 from sequences import Sequences
-from stepping import Training
 from svrg_optimization import SVRGModule
 
 PLACES = [(mx.cpu(), None), (TWO_DEVICES, 'local')]
-
-
-def fail(error):
-    if error is KeyboardInterrupt:
-        signal.raise_signal(signal.SIGINT)
-    raise error('now')
 
 
 def breaking(error, at):
@@ -43,11 +34,10 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.usefixtures('signals_are_heard')
 @in_pairs({
     'error, bad': [
-        *((error, breaking(error, at)) for at in (0, 1, 3)
-          for error in (SystemExit, MemoryError, ValueError, KeyboardInterrupt)),
+        (SystemExit, breaking(SystemExit, 0)), (MemoryError, breaking(MemoryError, 1)),
+        (KeyboardInterrupt, breaking(KeyboardInterrupt, 3)),
         (ValueError, lambda problem: Data()), (FloatingPointError, infinite)],
     'context, kvstore': PLACES})
 def test_a_pass_that_fails_leaves_the_snapshot_whole(monkeypatch, error, bad, context, kvstore):
@@ -80,124 +70,65 @@ def test_an_interrupted_pass_over_buckets_leaves_the_snapshot_whole():
     problem.assert_weights(module, problem.expect(2, 3, **sgd).weights)
 
 
-@pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+@pytest.mark.parametrize('value, context', [(np.nan, TWO_DEVICES), (-np.inf, mx.cpu())])
 def test_only_what_is_not_finite_is_named_and_once(value, context):
-    one, two, label = (mx.sym.Variable(name) for name in ('one', 'two', 'y'))
-    outputs = [mx.sym.LinearRegressionOutput(
-        mx.sym.FullyConnected(data, num_hidden=1, no_bias=True, name=name), label)
-        for data, name in ((one, 'first'), (two, 'second'))]
-    bad = np.ones((17, 3))
+    label, bad = mx.sym.Variable('y'), np.ones((17, 3))
     bad[2] = value  # which is also padding
+    outputs = [mx.sym.LinearRegressionOutput(
+        mx.sym.FullyConnected(mx.sym.Variable(data), num_hidden=1, no_bias=True, name=name), label)
+        for data, name in (('one', 'first'), ('two', 'second'))]
     train_data = mx.io.NDArrayIter({'one': np.ones((17, 3)), 'two': bad}, {'y': np.ones(17)}, 10)
-    message = 'full gradient is not finite: second_weight. .* Rows of two that are not finite: 1'
-    for nonfinite in ('warn', 'raise'):
-        module = SVRGModule(mx.sym.Group(outputs), ('one', 'two'), ('y',), update_freq=1,
-                            context=context, nonfinite=nonfinite)
-        module.bind(train_data.provide_data, train_data.provide_label)
-        module.init_params()
-        if nonfinite == 'raise':
-            with pytest.raises(FloatingPointError, match=message):
-                module.update_full_grads(train_data)
-            continue
-        with pytest.warns(UserWarning, match=message + ". With nonfinite='raise' training stops$"):
-            module.update_full_grads(train_data)
-        with warnings.catch_warnings():
-            warnings.simplefilter('error')
-            module.update_full_grads(train_data)
-
-
-def output():
-    return mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=4, name='fc')
-
-
-def beside_a_loss():
-    made = output()
-    loss = mx.sym.MakeLoss(mx.sym.square(made), name='loss')
-    return mx.sym.Group([loss, made, mx.sym.BlockGrad(loss)])
-
-
-@pytest.mark.parametrize('symbol, message', [
-    (beside_a_loss(), 'without a loss, .*fc_output.* mx.sym.BlockGrad, .* mx.sym.MakeLoss'),
-    # Operators of one's own may be losses; MXNet says which of them are not.
-    (persistent(output()), 'the symbol has outputs without a loss, and so no full gradient'),
-    (output(), 'the symbol has outputs without a loss, and so no full gradient')])
-def test_without_a_loss_there_is_no_full_gradient(symbol, message):
-    module = SVRGModule(symbol, label_names=None, update_freq=1)
-    train_data = mx.io.NDArrayIter(np.ones((20, 4)), batch_size=10)
-    module.bind(train_data.provide_data)
+    module = SVRGModule(mx.sym.Group(outputs), ('one', 'two'), ('y',), context=context)
+    module.bind(train_data.provide_data, train_data.provide_label)
     module.init_params()
-    with pytest.raises(ValueError, match=message):
+    with pytest.warns(UserWarning, match='full gradient is not finite: second_weight. .* Rows of '
+                      "two that are not finite: 1. With nonfinite='raise' training stops$"):
         module.update_full_grads(train_data)
-    assert not module._snapshot.is_active
+    module.update_full_grads(train_data)  # warnings are errors
 
 
-def test_control_c_in_the_updater_of_a_kvstore_leaves_the_snapshot_whole(monkeypatch):
-    """MXNet swallows it there, and goes on without the value that was pushed."""
-    training, calls = Training(Problem('perceptron', rows=40), context=TWO_DEVICES), []
-    training.snapshot()
-    training.epoch()
-    update = type(training.module._optimizer).update_multi_precision
-
-    def interrupted(optimizer, index, *args):
-        calls.append(index)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        update(optimizer, index, *args)
-
-    monkeypatch.setattr(type(training.module._optimizer), 'update_multi_precision', interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        training.module.update_full_grads(training.problem.iterator())
-    assert training.module._snapshot.is_active
-    training.problem.assert_weights(training.module._mod_aux, training.svrg.snapshot, 1e-7)
-    training.check_full_gradient()
-    training.snapshot()
-    training.check_full_gradient()
+def test_without_a_loss_there_is_no_full_gradient():
+    output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=4, name='fc')
+    loss, train_data = mx.sym.MakeLoss(mx.sym.square(output), name='loss'), mx.io.NDArrayIter(
+        np.ones((20, 4)), batch_size=10)
+    for symbol, message in (
+            (mx.sym.Group([loss, output, mx.sym.BlockGrad(loss)]),
+             'without a loss, .*fc_output.* mx.sym.BlockGrad, .* mx.sym.MakeLoss'),
+            # Operators of one's own may be losses; MXNet says which of them are not.
+            (persistent(output), 'the symbol has outputs without a loss, and so no full gradient')):
+        module = SVRGModule(symbol, label_names=None)
+        module.bind(train_data.provide_data)
+        module.init_params()
+        with pytest.raises(ValueError, match=message):
+            module.update_full_grads(train_data)
 
 
 class Broken(mx.lr_scheduler.LRScheduler):
-    """A schedule that fails at one update."""
-
-    def __init__(self, fails_at, error):
-        super().__init__(0.1)
-        self.fails_at, self.error = fails_at, error
+    """A schedule that fails at the second update."""
 
     def __call__(self, num_update):
-        if num_update == self.fails_at:
-            fail(self.error)
+        if num_update == 2:
+            raise self.error
         return 0.1
 
 
-def steps_of_module(problem, kvstore, scheduler):
-    module, train_data = problem.bound(context=TWO_DEVICES), problem.iterator()
-    module.init_optimizer(kvstore, 'sgd', {'lr_scheduler': scheduler})
-    module.update_full_grads(train_data)
-    train_data.reset()
-    for batch in train_data:
-        module.forward_backward(batch)
-        yield module.update
+def by_module(problem, **sgd):
+    problem.fit(problem.module(context=TWO_DEVICES), 1, kvstore='device', optimizer_params=sgd)
 
 
-def steps_of_trainer(problem, kvstore, scheduler):
-    trainer = problem.trainer(problem.net(TWO_DEVICES), settings={'lr_scheduler': scheduler},
-                              kvstore=kvstore, update_on_kvstore=True)
-    trainer.update_full_grads(problem.loader())
-    for batch in trainer.training_batches(problem.loader()):
-        trainer.backward(*batch)
-        yield lambda: trainer.step(10)
+def by_trainer(problem, **sgd):
+    train(problem.trainer(problem.net(TWO_DEVICES), settings=sgd, kvstore='local',
+                          update_on_kvstore=True), problem.loader(), 1, contexts=TWO_DEVICES)
 
 
-@pytest.mark.usefixtures('signals_are_heard')
-@pytest.mark.parametrize('steps', [steps_of_module, steps_of_trainer])
-@pytest.mark.parametrize('kvstore', ['local', 'device'])
 @pytest.mark.parametrize('error', [ZeroDivisionError, KeyboardInterrupt])
-def test_an_error_in_the_updater_of_a_kvstore_ends_the_step(steps, kvstore, error):
+@pytest.mark.parametrize('fit', [by_module, by_trainer])
+def test_an_error_in_the_updater_of_a_kvstore_ends_the_training(fit, error):
     """ctypes, through which MXNet calls the updater, would report and forget it."""
-    made = steps(Blocks('perceptron', rows=40), kvstore, Broken(2, error))
-    next(made)()
-    step = next(made)
-    with pytest.raises(error):
-        step()
+    schedule = Broken()
+    schedule.error = error('now')
+    with pytest.raises(error, match='now'):
+        fit(Blocks('perceptron', rows=40), lr_scheduler=schedule)
 
 
 # Interruptions anywhere
@@ -237,63 +168,34 @@ def test_a_pass_interrupted_anywhere_leaves_no_mixture(context, kvstore, step_si
     assert True in outcomes
 
 
-def preparations(problem, context, kvstore):
-    """Return functions that make a module, and a call that prepares it further for a training."""
-    train_data, first = problem.iterator(), next(iter(problem.iterator()))
+@pytest.mark.slow
+@pytest.mark.parametrize('context, kvstore', PLACES)
+@pytest.mark.parametrize('is_prepared', [False, True])
+def test_training_goes_on_after_a_preparation_that_was_interrupted_anywhere(
+        context, kvstore, is_prepared):
+    problem, begin = Problem('perceptron', rows=37), 0 if is_prepared else 3
+    problem.fit(problem.module(2, context=context), 3, kvstore=kvstore,
+                optimizer_params=SETTINGS).save_checkpoint('model', 3, True)
 
-    def after(module, *calls):
-        for call in calls:
-            call(module)
-        return module
-
-    def fresh(*calls):
-        return after(problem.module(2, context=context), *calls)
-
-    def loaded(*calls):
-        return after(SVRGModule.load('model', 3, load_optimizer_states=True, context=context,
-                                     label_names=('label',)), *calls)
-
-    def bind(module, **kwargs):
-        module.bind(train_data.provide_data, train_data.provide_label, **kwargs)
-
-    def init(module):
+    def prepare(module, **settings):
+        data = problem.iterator()
+        module.bind(data.provide_data, data.provide_label, force_rebind=module.binded)
         module.init_params(arg_params=problem.arg_params())
-
-    def init_optimizer(module, **settings):
         module.init_optimizer(kvstore, 'sgd', {**SETTINGS, **settings},
                               force_init=module.optimizer_initialized)
 
-    return {
-        'bind': (fresh, bind),
-        'init_optimizer': (lambda: fresh(bind, init),
-                           lambda module: init_optimizer(module, learning_rate=7.0)),
-        'switch_bucket': (lambda: fresh(bind, init), lambda module: module.switch_bucket(
-            first.bucket_key, first.provide_data, first.provide_label)),
-        'bind of a checkpoint': (loaded, lambda module: (bind(module), init_optimizer(module))),
-        'bind again': (lambda: loaded(bind, init_optimizer),
-                       lambda module: bind(module, force_rebind=True))}, init_optimizer
+    def begun():
+        if not is_prepared:
+            return SVRGModule.load('model', 3, load_optimizer_states=True, context=context,
+                                   label_names=('label',))
+        module = problem.module(2, context=context)
+        prepare(module, learning_rate=7.0)
+        return module
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize('make, context, kvstore, interrupted', [
-    *((lambda: Problem('perceptron', rows=37), *place, interrupted) for place in PLACES
-      for interrupted in ('bind', 'init_optimizer', 'bind of a checkpoint', 'bind again')),
-    (Sequences, mx.cpu(), None, 'bind'), (Sequences, mx.cpu(), None, 'switch_bucket')])
-def test_training_goes_on_after_a_preparation_that_was_interrupted_anywhere(
-        make, context, kvstore, interrupted):
-    problem, epoch = make(), 3 if 'again' in interrupted or 'checkpoint' in interrupted else 0
-    sgd = SETTINGS if make is not Sequences else {'learning_rate': 0.02}
-    if epoch:
-        problem.fit(problem.module(2, context=context), epoch, kvstore=kvstore,
-                    optimizer_params=sgd).save_checkpoint('model', epoch, True)
-    cases, init_optimizer = preparations(problem, context, kvstore)
-    prepared, call = cases[interrupted]
-    expected = (problem.expect(4, 2, **sgd).weights if make is Sequences else
-                problem.svrg(**sgd).fit(4, 2))
-    for at in places(lambda: call(prepared()), 40):
-        module = prepared()
-        Interruption(lambda: call(module), at)  # noqa: B023
-        if interrupted == 'init_optimizer' and module.optimizer_initialized:  # it came through
-            init_optimizer(module)
-        problem.fit(module, 4, begin_epoch=epoch, kvstore=kvstore, optimizer_params=sgd)
-        problem.assert_weights(module, expected)
+    for at in places(lambda: prepare(begun()), 40):
+        module = begun()
+        Interruption(lambda: prepare(module), at)  # noqa: B023
+        if is_prepared:
+            prepare(module)
+        problem.fit(module, 4, begin_epoch=begin, kvstore=kvstore, optimizer_params=SETTINGS)
+        problem.assert_weights(module, problem.svrg(**SETTINGS).fit(4, 2))

@@ -27,13 +27,6 @@ class Endless(mx.io.DataIter):
         return mx.io.DataBatch([mx.nd.array(features)], [mx.nd.array(features[:, 0])], pad=0)
 
 
-def test_the_iterator_stands_after_the_sample():
-    problem = Problem(rows=40)
-    train_data = problem.iterator()
-    problem.bound(full_grad_batches=3).update_full_grads(train_data)
-    np.testing.assert_allclose(next(train_data).data[0].asnumpy(), problem.features[30:], rtol=1e-6)
-
-
 def test_a_function_of_the_number_of_snapshots_gives_the_batches(caplog):
     problem, seen = Problem('softmax', rows=37), []
     module = problem.module(2, full_grad_batches=lambda number: seen.append(number) or 2 ** number)

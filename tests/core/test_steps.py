@@ -7,23 +7,42 @@ import numpy as np
 import pytest
 
 from held_batches import rows_of
-from pairs import in_pairs
 from problems import TWO_DEVICES, Problem
 from stepping import gradients_of
 from svrg_optimization import SVRGModule
 from svrg_optimization.module import executor_group
 
 
-def test_evaluation_in_between_changes_nothing(training):
-    training.snapshot()
+def evaluate(training):
     other = Problem('perceptron', rows=21, seed=1)
+    training.module.score(other.iterator(3), 'acc')
+    training.module.predict(other.iterator(7))
+
+
+def look(training):
+    training.module.forward(training.problem.batch(14), is_train=False)
+
+
+def reshape_and_back(training):
+    for size in (20, 10):
+        training.module.reshape([('data', (size, 4))], [('label', (size,))])
+
+
+def fail(training):
+    """MXNet would leave the new number of rows beside the old shapes."""
+    with pytest.raises(ValueError, match='batches must be such'):  # a feature too many
+        training.module.forward(mx.io.DataBatch([mx.nd.zeros((4, 5))], [mx.nd.zeros(4)]))
+
+
+@pytest.mark.parametrize('between', [evaluate, look, reshape_and_back, fail])
+def test_what_comes_between_changes_no_step(training, between):
+    training.snapshot()
+    training.epoch()
     for batch, rows in training.batches():
-        training.module.score(other.iterator(3), 'acc')
-        training.module.forward_backward(batch)
-        training.module.forward(next(other.iterator(7)), is_train=False)
-        training.module.update()
-        training.svrg.step(rows)
-        training.module.predict(other.iterator(3))
+        between(training)
+        training.backward(batch)
+        between(training)
+        training.step(rows)
     training.check()
 
 
@@ -37,23 +56,20 @@ def test_snapshot_side_works_only_when_its_gradients_are_needed(training, monkey
             return original(executor, *args, **kwargs)
         monkeypatch.setattr(owner, name, counted)
 
-    def runs_of(function, *args, **kwargs):
+    def runs_of(function, *args):
         del runs[:]
-        function(*args, **kwargs)
-        live = sum(executor in set(module._exec_group.execs) for executor in runs)
-        return live / module._ctx_len, (len(runs) - live) / module._ctx_len
+        function(*args)
+        return len(runs) / module._ctx_len
 
-    assert runs_of(module.forward_backward, batch) == (2, 0)
-    with pytest.warns(UserWarning, match='without a snapshot'):
-        module.update()
+    assert runs_of(module.forward_backward, batch) == 2
     # Of 37 rows three batches run as one, but on one device only.
-    in_a_pass = 2 if module._ctx_len == 1 else 4
-    assert runs_of(module.update_full_grads, training.problem.iterator()) == (0, 2 * in_a_pass)
+    passed = 2 * (2 if module._ctx_len == 1 else 4)
+    assert runs_of(module.update_full_grads, training.problem.iterator()) == passed
     for is_train in (False, True):
-        assert runs_of(module.forward, batch, is_train=is_train) == (1, 0)
-    assert runs_of(module.score, training.problem.iterator(), 'acc') == (4, 0)
-    assert runs_of(module.forward_backward, batch) == (2, 2)
-    assert runs_of(module.update) == (0, 0)
+        assert runs_of(module.forward, batch, is_train) == 1
+    assert runs_of(module.score, training.problem.iterator(), 'acc') == 4
+    assert runs_of(module.forward_backward, batch) == 4
+    assert runs_of(module.update) == 0
 
 
 def test_a_step_belongs_to_the_snapshot_of_its_backward(training):
@@ -89,23 +105,6 @@ def test_a_snapshot_between_forward_and_backward_leaves_the_batch(training):
     training.check()
 
 
-def test_a_step_copies_no_inputs_of_the_batch(training, monkeypatch):
-    """The snapshot reads those of the module, also after batches of another size."""
-    training.snapshot()
-    (batch, _), *_ = training.batches()
-    small = mx.io.DataBatch(*([array[:6] for array in arrays]
-                              for arrays in (batch.data, batch.label)), pad=0)
-    for each in batch, small, batch:
-        training.module.forward_backward(each)
-        training.module.update()
-    training.module.forward(batch, is_train=True)
-    copies, original = [], mx.nd.NDArray.copyto
-    monkeypatch.setattr(mx.nd.NDArray, 'copyto',
-                        lambda array, other: copies.append(array) or original(array, other))
-    training.module.backward()
-    assert not copies
-
-
 def svrg_gradient(svrg, rows):
     now, then = (svrg.gradients(weights, rows) for weights in (svrg.weights, svrg.snapshot))
     return {name: now[name] - then[name] + svrg.full_gradient[name] for name in now}
@@ -129,35 +128,6 @@ def test_gradients_after_backward_are_those_that_each_update_gets(training):
     training.check()
 
 
-def test_set_params_keeps_the_snapshot(training):
-    training.snapshot()
-    training.epoch()
-    for kwargs in ({}, {'allow_missing': True}):
-        training.module.set_params(*training.module.get_params(), **kwargs)
-        training.epoch()
-    training.check()
-    if training.module._ctx_len == 1:  # a KVStore that updates the weights is never told of others
-        training.module.set_params(training.problem.arg_params(), {})
-        training.svrg.weights = dict(training.problem.weights)
-        training.epoch()
-        training.check()
-
-
-def test_forced_init_params_drops_the_snapshot(training):
-    training.snapshot()
-    training.module.init_params(arg_params=training.problem.arg_params())
-    training.epoch()
-    training.check()
-    weights, _ = training.module.get_params()
-    training.module.init_params(arg_params=weights, force_init=True)
-    assert not any(value.asnumpy().any() for share in training.module._param_dict
-                   for value in share.values())
-    training.svrg.snapshot = None
-    with pytest.warns(UserWarning, match='without a snapshot'):
-        training.epoch()
-    training.check()
-
-
 @pytest.mark.parametrize('is_train', [None, False])
 def test_a_batch_may_be_overwritten_after_forward(training, is_train):
     """Module has copied it by then. It computes gradients after ``is_train=False`` as well."""
@@ -178,10 +148,10 @@ def normalized(**kwargs):
                                          mx.sym.Variable('label'))
 
 
-@pytest.mark.parametrize('seed', range(4))
-def test_batch_normalization_statistics_are_the_live_modules(seed):
+@pytest.mark.parametrize('number', range(4))
+def test_batch_normalization_statistics_are_the_live_modules(number):
     """MXNet's race with what reads them where an epoch ends: Module's were wrong half the time."""
-    rng = np.random.RandomState(seed)
+    rng = np.random.RandomState(number)
     features, targets = rng.normal(size=(60, 400)), rng.normal(size=60)
     module = SVRGModule(normalized(), label_names=('label',), update_freq=1)
     module.fit(mx.io.NDArrayIter(features, targets, 5, label_name='label'), eval_metric=[],
@@ -206,37 +176,29 @@ def test_auxiliary_states_of_the_snapshot_are_those_at_the_weights():
                                problem.features[:10].mean(axis=0) / 2, rtol=1e-5, atol=1e-5)
 
 
-ALL = ['fc_weight', 'fc_bias', 'hidden_weight', 'hidden_bias']
-
-
-@in_pairs({
-    'context': [mx.cpu(), TWO_DEVICES],
-    'grad_req, added': [('add', ALL), ({'fc_weight': 'add', 'hidden_bias': 'add'},
-                                       ['fc_weight', 'hidden_bias'])],
-    'passes, clears': [(1, True), (2, True), (4, True), (1, False)]})
-def test_added_gradients_count_the_full_gradient_each_time(context, grad_req, added, passes,
-                                                           clears):
+@pytest.mark.parametrize('context, grad_req, passes', [
+    (mx.cpu(), 'add', 4), (TWO_DEVICES, 'add', 2),
+    (mx.cpu(), {'fc_weight': 'add', 'hidden_bias': 'add'}, 2)])
+def test_added_gradients_count_the_full_gradient_each_time(context, grad_req, passes):
     problem, sgd = Problem('perceptron'), {'learning_rate': 0.05, 'momentum': 0.5}
-    module = problem.bound(grad_req=grad_req, context=context)
-    module.init_optimizer(optimizer_params=sgd)
-    svrg, total = problem.svrg(**sgd), dict.fromkeys(ALL, 0.0)
-    train_data = problem.iterator()
-    for epoch in range(3 if clears else 1):
+    module = problem.bound(grad_req=grad_req, context=context, sgd=sgd)
+    svrg, total = problem.svrg(**sgd), dict.fromkeys(problem.weights, 0.0)
+    added = total if grad_req == 'add' else grad_req
+    for epoch in range(3):
         if epoch != 1:
-            module.update_full_grads(train_data)
+            module.update_full_grads(problem.iterator())
             svrg.take_snapshot()
-        train_data.reset()
-        for number, batch in enumerate(train_data, 1):
+        for number, batch in enumerate(problem.iterator(), 1):
             module.forward_backward(batch)
             total = {name: step + total[name] * (name in added)
                      for name, step in svrg_gradient(svrg, rows_of(problem, batch)).items()}
             if number % passes == 0:
                 module.update()
                 svrg.optimizer.step(svrg.weights, total)
-            if number % passes == 0 and clears:
-                for array in sum(module._exec_group.grad_arrays, []):
-                    array[:] = 0
-                total = dict.fromkeys(ALL, 0.0)
+                if epoch < 2:  # and later they go on
+                    total = dict.fromkeys(total, 0.0)
+                    for array in sum(module._exec_group.grad_arrays, []):
+                        array[:] = 0
     problem.assert_weights(module, svrg.weights)
 
 

@@ -1,13 +1,10 @@
 """Batches that a loop changes, which the full gradient has not seen, are told."""
 
 import mxnet as mx
-import numpy as np
 import pytest
 
 from blocks import Blocks
 from svrg_optimization import SVRGModule
-from svrg_optimization._warn_once import WarnOnce
-from svrg_optimization.data.custom_loop import LoopOverIterator
 
 CHANGES = {'mixup': lambda data, label: (data * 0.5 + data[::-1] * 0.5, label),
            'in place': lambda data, label: (data, label.__imul__(0.8)),
@@ -77,12 +74,3 @@ def test_a_loop_may_read_other_data_than_a_sampled_pass():
         module.update_full_grads(of_passes)
         module.forward_backward(batch)
         module.update()
-
-
-def test_a_new_iterator_is_watched_where_a_dead_one_was():
-    loop = LoopOverIterator(WarnOnce())
-    for _ in range(20):  # some of them have the address of the one before
-        data = mx.io.NDArrayIter(np.ones((4, 1)), np.ones(4), 2)
-        loop.end_pass(data, 1)
-        assert loop.unchecked is data
-        loop.unchecked = data = None

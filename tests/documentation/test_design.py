@@ -1,8 +1,12 @@
-"""The page on the design says which folder imports which."""
+"""The page on the design says which folder imports which, and how few functions a step passes."""
 
 import ast
+import os
 import re
+import sys
 from pathlib import Path
+
+from problems import Problem
 
 PACKAGE = Path(__file__).resolve().parents[2] / 'svrg_optimization'
 PAGE = PACKAGE.parent / 'docs' / 'design.md'
@@ -32,23 +36,30 @@ def test_a_folder_imports_only_from_those_above_it_and_files_of_the_root_that_do
             assert others - set(files) <= set(folders[:place]), file
 
 
-def test_no_files_import_each_other_in_a_circle():
-    def files_of(file):
-        """Return the files that a file imports, also where it does so later."""
-        found, package = set(), PACKAGE.parent
-        for node in ast.walk(ast.parse(file.read_text(encoding='utf-8'))):
-            if isinstance(node, ast.ImportFrom) and (
-                    node.level or (node.module or '').startswith(PACKAGE.name)):
-                base = (file.parents[node.level - 1] if node.level else package).joinpath(
-                    *(node.module or '').split('.'))
-                found.update(path for path in (
-                    base.with_suffix('.py'), *(base / (each.name + '.py') for each in node.names))
-                    if path.exists())
-        return found - {file}
+def test_a_step_passes_few_functions():
+    problem, entered = Problem('perceptron'), set()
+    module, train_data = problem.bound(sgd={}), problem.iterator()
+    module.update_full_grads(train_data)
+    train_data.reset()
+    batch = next(train_data)
 
-    left = {file: files_of(file) for file in PACKAGE.glob('**/*.py') if file.stem != '__init__'}
-    while left:
-        last = [file for file, imported in left.items() if not imported & set(left)]
-        assert last, sorted(map(str, left))
-        for file in last:
-            del left[file]
+    def profile(frame, event, _):
+        code = frame.f_code
+        file = os.path.relpath(code.co_filename, PACKAGE)
+        if event == 'call' and not file.startswith(('..', 'mxnet_repair')) and (
+                not code.co_name.endswith(('comp>', 'expr>'))):
+            entered.add((file, code.co_firstlineno))
+
+    for _ in range(2):  # first calls also prepare
+        entered.clear()
+        sys.setprofile(profile)
+        try:
+            module.forward_backward(batch)
+            module.update()
+        finally:
+            sys.setprofile(None)
+    assert 10 < len(entered) <= 15
+    page = PAGE.read_text(encoding='utf-8')
+    section = page[page.index('## A step in six files'):page.index('## Folders')]
+    assert sorted(re.findall(r'^\d\. `(\S+)`:', section, re.MULTILINE)) == sorted(
+        {file for file, _ in entered})

@@ -2,9 +2,10 @@
 
 import importlib.util
 import re
+import runpy
 import subprocess
-import sys
 
+import numpy as np
 import pytest
 
 from pages import DOCS, ROOT, blocks_of, text_of
@@ -92,6 +93,18 @@ def test_links_lead_to_files_and_anchors_that_exist(page):
         assert not anchor or anchor in anchors_of(file), target
 
 
+@pytest.mark.parametrize('constant', [0.0, 0.1, 1e6 + 0.1])
+def test_the_first_script_scales_constant_columns_to_zero(constant):
+    lines = re.search(r'^mean, deviation = .*?(?=^print)', text_of(DOCS / 'getting-started.md'),
+                      re.MULTILINE | re.DOTALL)[0]
+    varied = np.random.RandomState(0).normal(1000, 3, size=1000)
+    rows = np.stack([np.full(1000, constant), varied], axis=1).astype('float32')
+    namespace = {'rows': rows, 'new_rows': rows}
+    exec(lines, namespace)
+    np.testing.assert_allclose(namespace['rows'], np.stack(
+        [np.zeros(1000), (varied - varied.mean()) / varied.std()], axis=1), atol=1e-4)
+
+
 @pytest.mark.parametrize('trains', [SVRGModule, SVRGBucketingModule, SVRGTrainer])
 def test_reference_has_all_methods_that_are_not_those_of_mxnet(trains):
     section = re.search(r'^\.\. autoclass:: [\w.]*%s\n(.*?)^```' % trains.__name__,
@@ -121,19 +134,26 @@ def test_a_command_mends_the_names_that_numpy_removed(tmp_path):
         'b = np.int64(1) + np.float32(mynp.int) if np.bool_(0) else object\n')
 
 
-@pytest.mark.process
-@pytest.mark.slow
-def test_each_picture_has_a_script_and_one_script_draws(tmp_path):
-    """Each picture of the pages has its script; one is run, to its smallest extent."""
-    pictures = {picture for page in DOCS.glob('*.md')
-                for picture in re.findall(r'\]\(images/(\w+)\.png\)', text_of(page))}
-    scripts = {path.stem for path in (DOCS / 'figures').glob('*.py')} - {'common'}
-    assert sorted(pictures - {'svrg_vs_sgd'}) == sorted(scripts)
-    in_makefile = re.search(r'^figures:.*\n\tfor name in (.*?);', text_of(ROOT / 'Makefile'),
-                            re.MULTILINE)[1]
-    assert sorted(in_makefile.split()) == sorted(scripts)
-    pytest.importorskip('matplotlib', reason='needs matplotlib')
-    picture = tmp_path / 'picture.png'
-    subprocess.run([sys.executable, str(DOCS / 'figures' / 'variance.py'), '--passes', '3',
-                    '--output', str(picture)], check=True, capture_output=True)
-    assert picture.read_bytes().startswith(b'\x89PNG')
+def test_the_quick_start_comes_to_the_optimum_of_scikit_learn(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace = {}
+    for script in blocks_of(ROOT / 'README.md'):
+        exec(compile(script, 'README.md', 'exec'), namespace)
+    features, model, (weights, _) = (namespace['features'][:1600], namespace['model'],
+                                     namespace['module'].get_params())
+    of_classes = (features @ weights['fc_weight'].asnumpy().astype(float).T
+                  + weights['fc_bias'].asnumpy())
+    odds = np.diff(of_classes)[:, 0]
+    np.testing.assert_allclose(odds, model.decision_function(features), atol=0.01)
+
+
+def test_the_readme_is_short():
+    assert len(text_of(ROOT / 'README.md').split()) <= 700
+
+
+def test_pages_have_the_tables_that_the_benchmarks_wrote():
+    copying = runpy.run_path(str(ROOT / 'examples' / 'benchmarks' / 'copy_tables.py'))
+    written = {key: table for result in (DOCS / 'benchmarks').glob('*.md')
+               for key, table in copying['tables_of'](text_of(result)).items()}
+    for page in DOCS.glob('*.md'):
+        assert copying['with_tables'](text_of(page), written) == text_of(page)

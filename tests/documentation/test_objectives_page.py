@@ -2,7 +2,6 @@
 
 import warnings
 
-import mxnet as mx
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -76,16 +75,3 @@ def test_the_objective_of_the_table_is_minimised(front_end, kind, l1):
                       300, 1e-5, 1, proximal=L1(STRENGTH / 4) if l1 else None)
     assert found.by.has_converged and found.by.gradient_norm <= 1e-5
     assert_least(kind, found.weight, found.bias, l1)
-
-
-def test_log_softmax_with_a_temperature_has_the_exact_gradient():
-    """Without one it is off by 1.3e-6, all to one side."""
-    scores = RNG.normal(size=(2000, 2)).astype('float32') * 20
-    rows, labels, array = np.arange(2000), scores.argmax(axis=1), mx.nd.array(scores)
-    array.attach_grad()
-    with mx.autograd.record():
-        loss = -mx.nd.pick(mx.nd.log_softmax(array, temperature=1.0), mx.nd.array(labels))
-    loss.backward()
-    others = scores[rows, 1 - labels].astype(float) - scores[rows, labels]
-    expected = -1 / (1 + np.exp(-others))
-    assert abs((array.grad.asnumpy()[rows, labels] - expected).mean()) < 1e-7

@@ -31,7 +31,6 @@ RULE = {'problem': {'kind': 'softmax'}, 'sizes': SIZES, 'optimizer': 'newton_cg'
         'params': {'wd': 0.05}, 'num_epoch': 50}
 UNLIKE = {
     'update_freq': ({'unlike': {'update_freq': [1, 2]}}, [1, 2]),
-    'begin_epoch': ({'unlike': {'begin_epoch': [0, 1]}}, [0, 1]),
     'as many batches': ({'sizes': [17, 40]}, [3, 5]),
     'batch size of train_data': ({'sizes': [16, 8], 'unlike': {'batch_size': [8, 4]}}, [8, 4]),
     'tol': ({**RULE, 'unlike': {'tol': [1e-4, 1e-3]}}, [1e-4, 1e-3]),

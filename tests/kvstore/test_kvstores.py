@@ -12,6 +12,7 @@ import pytest
 from blocks import Blocks, train
 from problems import TWO_DEVICES, Problem, SparseProblem
 from svrg_optimization import SVRGModule
+from svrg_optimization.kvstore.keys import KVStoreKeys
 from svrg_optimization.mxnet_repair.kvstore import warn_of_rounding
 
 DISTRIBUTED = ['dist', 'dist_sync', 'dist_device_sync', 'dist_async', 'dist_async_device']
@@ -136,9 +137,9 @@ def test_kvstore_and_module_are_freed_without_a_collection():
         gc.enable()
 
 
-@pytest.mark.parametrize('threshold', [0.5, 2.0 ** -10])
-@pytest.mark.parametrize('devices, when', [(1, 0), (2, 0), (1, 1)])
-def test_a_kvstore_does_not_compress_the_full_gradient(devices, threshold, when):
+@pytest.mark.parametrize('devices, when, threshold', [
+    (1, 0, 0.5), (2, 0, 2.0 ** -10), (2, 0, 2.0 ** -11), (1, 1, 0.5)])
+def test_a_kvstore_does_not_compress_the_full_gradient(devices, when, threshold):
     """Also on one device, where a 'device' KVStore compresses as well, and in a second pass."""
     problem = Problem('perceptron', rows=37)
     module, kvstore = problem.bound(context=[mx.cpu(i) for i in range(devices)]), mx.kv.create(
@@ -154,9 +155,9 @@ def test_a_kvstore_does_not_compress_the_full_gradient(devices, threshold, when)
         problem.assert_full_gradient(module, svrg.full_gradient)
 
 
-@pytest.mark.parametrize('sparse', [False, True])
-@pytest.mark.parametrize('kvstore', ['local', 'device'])
-@pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
+@pytest.mark.parametrize('contexts, kvstore, sparse', [
+    (mx.cpu(), 'local', True), (TWO_DEVICES, 'local', False), (TWO_DEVICES, 'device', False),
+    (TWO_DEVICES, 'device', True)])
 def test_weights_that_are_set_stay_in_a_kvstore(contexts, kvstore, sparse):
     """Also of gradients that are compressed, or stored in another way than the weights."""
     kvstore = mx.kv.create(kvstore)
@@ -198,18 +199,29 @@ def test_servers_that_make_float32_of_float64_values_are_told():
     warn_of_rounding(mock.Mock(pull=lambda _, out: third.copyto(out)), 'key', third)
 
 
+def test_no_key_has_the_name_of_another():
+    names = ['w_full_full', 'w', 'w_full', 'svrg_first', 'svrg_gathered', 'svrg_total']
+    for params in names, names[::-1]:
+        keys = KVStoreKeys(params, params)
+        found = [*params, *keys.full.values(), keys.gathered, keys.first, keys.total]
+        assert len(set(found)) == len(found)
+    assert KVStoreKeys(['b', 'w'], ['w']).full == {'w': 'w_full'}
+
+
+@pytest.mark.parametrize('place, error', [
+    ('mxnet.kvstore.kvstore._ndarray_cls', KeyboardInterrupt),  # MXNet's own part of an update
+    ('svrg_optimization.svrg_optimizer._AssignmentOptimizer.update', ZeroDivisionError)])
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
-def test_a_ctrl_c_that_mxnet_forgets_stops_the_pass(monkeypatch):
-    """It comes in MXNet's own part of an update, which then is missing in the full gradient."""
+def test_an_error_that_mxnet_forgets_stops_the_pass(monkeypatch, place, error):
+    """Else an update would be missing in the full gradient."""
     problem = Problem()
     module, train_data = problem.bound(), problem.iterator()
     module.init_optimizer(mx.kv.create('local'))
     module.update_full_grads(train_data)
     before = module._param_dict
     with monkeypatch.context() as patched:
-        patched.setattr('mxnet.kvstore.kvstore._ndarray_cls', mock.Mock(
-            side_effect=KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
+        patched.setattr(place, mock.Mock(side_effect=error))
+        with pytest.raises(error):
             module.update_full_grads(train_data)
     assert module._param_dict is before
     module.update_full_grads(train_data)

@@ -1,7 +1,5 @@
 """Jobs of mpirun on several hosts, which are network namespaces of this machine, and faults."""
 
-import signal
-import subprocess
 import time
 
 import pytest
@@ -93,41 +91,22 @@ def test_a_job_ends_as_on_one_machine(network, tmp_path, undisturbed, seconds_do
     assert_same_weights(weights(tmp_path / 'model', EPOCHS), undisturbed)
 
 
-def kill_worker(network, running):
-    worker, = processes_of_role(network, 'h3')
-    subprocess.run(['kill', '-KILL', str(worker)], check=True)
-    return 137
-
-
-def interrupt(network, running):
-    running.send(signal.SIGINT)
-    return 1
-
-
-def kill_mpirun(network, running):
-    mpirun_itself, = [pid for pid, program in network.processes('hub').items()
-                      if program in ('mpirun', 'prterun')]
-    subprocess.run(['kill', '-KILL', str(mpirun_itself)], check=True)
-    return -signal.SIGKILL
-
-
-def take_link_of_worker_down(network, running):
+def take_link_of_worker_down(network):
     network.set_link('h2', 'down')
 
 
-def take_link_of_scheduler_down(network, running):
+def take_link_of_scheduler_down(network):
     network.set_link('h1', 'down')
 
 
-def reboot(network, running):
+def reboot(network):
     network.kill_all('h3')
     network.boot('h3')
 
 
 @on_several_hosts
-@pytest.mark.usefixtures('signals_are_heard')
 @pytest.mark.parametrize('fault', [
-    kill_worker, interrupt, kill_mpirun, take_link_of_worker_down, reboot,
+    take_link_of_worker_down, reboot,
     pytest.param(take_link_of_scheduler_down, marks=pytest.mark.exhaustive)])
 def test_a_resumed_job_ends_as_an_undisturbed_one(network, tmp_path, undisturbed, fault):
     def start(*options):
@@ -136,10 +115,8 @@ def test_a_resumed_job_ends_as_an_undisturbed_one(network, tmp_path, undisturbed
 
     with start() as running:
         running.wait_for(DURING)
-        expected = fault(network, running)
-        status = running.exit_status(SECONDS_TO_END)
-        # What Open MPI says of a lost host is not sure, which the page says.
-        assert status == expected or expected is None, (status, running.output)
+        fault(network)
+        running.exit_status(SECONDS_TO_END)  # it may be 0, as the page says
         assert 'All workers have finished' not in running.output
         wait_until_none_is_left(network)
     for host in network.hosts:

@@ -2,17 +2,18 @@
 
 import atexit
 import functools
+import importlib
 import os
-import re
 import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import mxnet as mx
 import pytest
 
-from cluster import assert_ended, is_running, job
+from cluster import assert_ended, is_running, job, started
 from jobs import EPOCHS, assert_resumes, run_to_end, training, weights
 from problems import Problem
 
@@ -21,20 +22,6 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os
 
 def slow(*case):
     return pytest.param(*case, marks=pytest.mark.slow)
-
-
-@pytest.mark.cluster
-@pytest.mark.parametrize('workers', [1, slow(CORES + 1)])
-def test_workers_share_the_cores(tmp_path, workers):
-    """The job ends though no worker makes a KVStore, and arguments come through as they are."""
-    script = tmp_path / 'script.py'
-    script.write_text('import os, sys; print("has", os.environ["OMP_NUM_THREADS"], sys.argv[1:])')
-    arguments = ['-n', '--', 'a b', '', 'é"\\', '--prefix', 'x', '-np', '1']
-    with job(script, *arguments, workers=workers, OMP_NUM_THREADS=None) as running:
-        assert running.exit_status() == 0, running.output
-    told = re.findall(r'^\[1,\d\]<stdout>: has (\d+) (.*)$', running.output, re.MULTILINE)
-    assert told == [(str(max(1, CORES // workers)), str(arguments))] * workers
-    assert running.lines[-1] == '[1,0]<stdout>: All workers have finished.\n'
 
 
 # Where the worker of rank 1 fails: this file is its script.
@@ -100,21 +87,10 @@ def raise_keyboard_interrupt():
     raise KeyboardInterrupt
 
 
-def send(number):
-    announce()
-    os.kill(os.getpid(), number)
-    time.sleep(60)
-
-
-terminate = functools.partial(send, signal.SIGTERM)
-crash = functools.partial(send, signal.SIGSEGV)
-
-
 @pytest.mark.cluster
 @pytest.mark.parametrize('place, status', [
     ('in_callback', 1), slow('in_custom_loop', 1), slow('in_join_of_thread_that_waits', 1),
-    slow('exit_in_callback', 3), slow('raise_keyboard_interrupt', 130), slow('exit_at_once', 3),
-    slow('terminate', 143), slow('crash', 134)])  # by MXNet's handler
+    slow('exit_in_callback', 3), slow('raise_keyboard_interrupt', 130), slow('exit_at_once', 3)])
 def test_a_worker_that_fails_ends_the_job(tmp_path, place, status):
     log = tmp_path / 'log'
     with job(__file__, place, log) as running:
@@ -123,7 +99,7 @@ def test_a_worker_that_fails_ends_the_job(tmp_path, place, status):
         assert running.exit_status(20) == status, running.output
         assert_ended(processes)
     assert 'All workers have finished' not in running.output
-    if place not in ('exit_at_once', 'terminate', 'crash'):
+    if place != 'exit_at_once':
         assert 'own exit handler' in running.output and log.read_text() == 'last words'
     assert (status == 1) == ('ValueError: the reason' in running.output)
 
@@ -206,6 +182,37 @@ def test_a_job_whose_launcher_gets_a_signal_ends(tmp_path, number, status, secon
         finally:
             for process in filter(is_running, processes):
                 process.kill()
+
+
+# MXNet's own launcher
+
+def test_mxnets_launcher_has_the_name_that_python_removed():
+    tracker = importlib.import_module('dmlc_tracker.tracker')
+    thread = tracker.Thread(target=print)
+    thread.setDaemon(True)
+    assert not thread.isAlive() and thread.daemon
+
+
+OF_MXNETS_LAUNCHER = '''
+import mxnet as mx
+from problems import Problem
+problem, kvstore = Problem(), mx.kv.create('dist_sync')
+problem.module().fit(problem.iterator(), kvstore=kvstore, eval_metric='mse', num_epoch=2)
+kvstore._barrier()
+print('rank %d has ended' % kvstore.rank, flush=True)
+'''
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_a_job_of_mxnets_launcher_runs_to_its_end(tmp_path):
+    script = tmp_path / 'train.py'
+    script.write_text(OF_MXNETS_LAUNCHER)
+    launcher = Path(mx.__file__).parent / 'tools' / 'launch.py'
+    output = run_to_end(started([
+        'timeout', '300', sys.executable, launcher, '-n', '2', '-s', '1', '--launcher', 'local',
+        sys.executable, script], DMLC_INTERFACE='lo'))
+    assert all('rank %d has ended' % rank in output for rank in (0, 1)), output
 
 
 if __name__ == '__main__':  # a worker that trains with all others, until that of rank 1 fails

@@ -1,6 +1,5 @@
 """Roles of processes by their ranks, as mpirun gives them."""
 
-import argparse
 import contextlib
 import json
 import os
@@ -12,8 +11,7 @@ import pytest
 
 from cluster import ROOT, started
 from jobs import TRAIN, assert_same_weights, weights
-from mpi import AS_ROOT, MPIRUN, ROLE
-from svrg_optimization.launch.role import take_role
+from mpi import ROLE
 
 # Variables of {rank}, in jobs of three. The port follows from the job's name: other tests run at
 # the same time.
@@ -50,17 +48,20 @@ def run(variables, *command, ranks=range(3), **environment):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize('given, threads', [('5', '5'), (None, str(CORES))])
-def test_a_role_follows_from_the_rank(tell, given, threads):
-    scheduler, server, (status, told) = run(
-        OPEN_MPI, tell, '--own', 'x', PORT='1', OMP_NUM_THREADS=given,
-        PYTHONPATH=os.pathsep.join([str(tell.parent), str(ROOT)]))
+@pytest.mark.parametrize('workers, given, threads', [
+    (1, '5', '5'), (1, None, str(CORES)), (2, None, str(max(1, CORES // 2)))])
+def test_a_role_follows_from_the_rank(tell, workers, given, threads):
+    own = ['-n', '--', 'a b', '', 'é"\\', '-np', '1']
+    sizes = dict.fromkeys(['OMPI_COMM_WORLD_SIZE', 'OMPI_COMM_WORLD_LOCAL_SIZE'], str(2 + workers))
+    scheduler, server, (status, told), *_ = run(
+        {**OPEN_MPI, **sizes}, tell, *own, ranks=range(2 + workers), PORT='1',
+        OMP_NUM_THREADS=given, PYTHONPATH=os.pathsep.join([str(tell.parent), str(ROOT)]))
     assert scheduler == (0, 'All workers have finished.\n') and server == (0, '') and status == 0
     arguments, name, file, folder, is_main, environment = json.loads(told)
-    assert arguments == [str(tell), '--own', 'x'] and name == '__main__' and is_main
+    assert arguments == [str(tell), *own] and name == '__main__' and is_main
     assert file == str(tell) and folder == str(tell.parent)
     assert environment.items() >= {
-        'DMLC_ROLE': 'worker', 'DMLC_PS_ROOT_URI': '127.0.0.1', 'DMLC_NUM_WORKER': '1',
+        'DMLC_ROLE': 'worker', 'DMLC_PS_ROOT_URI': '127.0.0.1', 'DMLC_NUM_WORKER': str(workers),
         'DMLC_NUM_SERVER': '1', 'DMLC_NODE_HOST': '127.0.0.1', 'OMP_NUM_THREADS': threads}.items()
     assert environment['DMLC_PS_ROOT_PORT'].isdigit() and 'PORT' not in environment
 
@@ -77,33 +78,6 @@ def test_a_role_follows_from_the_rank(tell, given, threads):
 def test_what_the_role_lacks_is_said(tell, variables, options, says):
     (status, said), = run(variables, *options, tell, ranks=[0])
     assert status == 2 and re.search('error: .*' + says, said), said
-
-
-@pytest.mark.process
-@pytest.mark.skipif(MPIRUN is None, reason="needs Open MPI's mpirun")
-def test_each_host_of_the_page_gets_a_server_and_a_worker(tmp_path, monkeypatch):
-    page = (ROOT / 'docs' / 'distributed.md').read_text(encoding='utf-8')
-    hosts, = re.findall(r'^```text\n(# hosts.txt\n.*?)^```', page, re.MULTILINE | re.DOTALL)
-    options, servers = re.search(r'^(mpirun --hostfile .*?) \\\n.*?role -s (\d)', page,
-                                 re.MULTILINE | re.DOTALL).groups()
-    (tmp_path / 'hosts.txt').write_text(hosts)
-    shown = subprocess.run([MPIRUN, *options.split()[1:], '--display', 'map', '--do-not-launch',
-                            'true'], cwd=tmp_path, env={**os.environ, **AS_ROOT}, check=True,
-                           stdout=subprocess.PIPE, text=True, timeout=60).stdout
-    ranks = {part.split()[0]: [int(rank) for rank in re.findall(r'App rank: (\d+)', part)]
-             for part in shown.split('Data for node: ')[1:]}
-    size = sum(map(len, ranks.values()))
-
-    def role(rank):
-        with monkeypatch.context() as patch:
-            patch.setattr(os, 'environ', {'OMPI_COMM_WORLD_LOCAL_SIZE': str(size)})
-            take_role(argparse.ArgumentParser(), argparse.Namespace(
-                rank=rank, size=size, servers=int(servers), root='127.0.0.1'))
-            return os.environ['DMLC_ROLE']
-
-    assert {host: [role(rank) for rank in of_host] for host, of_host in ranks.items()} == {
-        'node1': ['scheduler', 'server', 'worker'],
-        'node2': ['server', 'worker'], 'node3': ['server', 'worker']}
 
 
 @pytest.mark.cluster

@@ -57,45 +57,6 @@ def test_a_rebind_may_fix_parameters_and_frees_them_without_a_snapshot(training)
     training.check()
 
 
-def test_a_reshape_that_failed_leaves_training_as_it_was(training):
-    """MXNet leaves the new number of rows beside the old shapes."""
-    training.snapshot()
-    module = training.module
-    with pytest.raises(ValueError, match='batches must be such'):  # a feature too many
-        module.forward(mx.io.DataBatch([mx.nd.zeros((4, 5))], [mx.nd.zeros(4)]))
-    for size in (14, 6):
-        module.forward(training.problem.batch(size), is_train=False)
-        training.epoch()
-    assert module._exec_group.batch_size == 10
-    training.check()
-
-
-def test_a_reshape_between_backward_and_update_keeps_the_step(training):
-    training.snapshot()
-    training.epoch()
-    for batch, rows in training.batches():
-        training.module.forward_backward(batch)
-        training.module.reshape([('data', (20, 4))], [('label', (20,))])
-        training.module.update()
-        training.svrg.step(rows)
-        training.module.reshape([('data', (10, 4))], [('label', (10,))])
-    training.check()
-
-
-def test_bind_that_fails_forgets_what_it_was_to_share(monkeypatch):
-    def fail(*_):
-        raise MemoryError
-
-    problem = Problem(rows=40)
-    first, second = problem.bound(sgd={}), problem.module()
-    first.update_full_grads(problem.iterator())
-    with monkeypatch.context() as patch:
-        patch.setattr(type(second._svrg.reference), 'bind', fail)
-        with pytest.raises(MemoryError):
-            bind(second, shared_module=first)
-    assert not second.binded and not second._snapshot.is_active
-
-
 def test_modules_that_share_weights_share_the_snapshot():
     """Each has it in the units of its own rows, also if the other took it."""
     problem = Problem('perceptron')
@@ -175,44 +136,23 @@ def test_predictions_need_no_labels_and_a_failed_one_breaks_nothing(training):
     training.module.fit(problem.iterator(), num_epoch=1)
 
 
-@pytest.mark.parametrize('passes', ['after forward', 'after backward', 'after update'])
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_outputs_and_input_gradients_stay_valid_over_steps_and_passes(context, passes):
-    """Those that are a second backward's, too."""
-    problem, modules = Problem('perceptron'), []
-    for made in (problem.module(1, context=context),
-                 mx.mod.Module(problem.symbol, label_names=('label',), context=context)):
-        made.bind([('data', (10, 4))], [('label', (10,))], inputs_need_grad=True)
-        made.init_params(arg_params=problem.arg_params())
-        modules.append(made)
-    module, plain = modules
+def test_outputs_and_input_gradients_stay_valid_over_passes_and_an_update(context):
+    """Those of each batch, after one backward or two."""
+    problem = Problem('perceptron')
+    module, data = problem.module(context=context), problem.iterator()
+    module.bind(data.provide_data, data.provide_label, inputs_need_grad=True)
+    module.init_params(arg_params=problem.arg_params())
     module.init_optimizer(optimizer_params=SETTINGS)
-    svrg, expected, inputs, kept = problem.svrg(**SETTINGS), None, None, []
-
-    def check(after):
-        if after == passes:
-            module.update_full_grads(problem.iterator())
-            svrg.take_snapshot()
-        for outputs in (module.get_outputs()[0], *kept[-1:]):
-            np.testing.assert_allclose(outputs.asnumpy(), expected, rtol=1e-5, atol=1e-6)
-        if after != 'after forward':
-            np.testing.assert_array_equal(module.get_input_grads()[0].asnumpy(), inputs)
-
-    if passes != 'after forward':  # so that one pass is the first
-        module.update_full_grads(problem.iterator())
-        svrg.take_snapshot()
-    for batch, rows in zip(problem.iterator(), oracle.batches_of(40, 10)):
-        expected = outputs_of(problem, svrg.weights, rows)
-        plain.set_params(*module.get_params())
-        plain.forward_backward(batch)
-        inputs = plain.get_input_grads()[0].asnumpy()
+    for batch in data:
         module.forward(batch)
-        kept.append(module.get_outputs()[0])
-        check('after forward')
-        for _ in range(2):
-            module.backward()
-            check('after backward')
-        module.update()
-        svrg.step(rows)  # of the second backward, which follows the first one's snapshot
-        problem.assert_weights(module, svrg.weights)
-        check('after update')
+        outputs, expected = module.get_outputs()[0], module.get_outputs()[0].asnumpy()
+        module.update_full_grads(problem.iterator())
+        module.backward()
+        inputs = module.get_input_grads()[0].asnumpy()
+        module.backward()
+        for change in (lambda: module.update_full_grads(problem.iterator()), module.update):
+            change()
+            for array, before in ((outputs, expected), (module.get_outputs()[0], expected),
+                                  (module.get_input_grads()[0], inputs)):
+                np.testing.assert_array_equal(array.asnumpy(), before)

@@ -6,7 +6,6 @@ import pytest
 from problems import assert_close
 from sequences import LENGTHS, SETTINGS, Sequences
 from svrg_optimization import SVRGBucketingModule
-from svrg_optimization.rate.training import Training
 
 
 def fit(problem, module, begin, end, train_data=None, **kwargs):
@@ -14,19 +13,6 @@ def fit(problem, module, begin, end, train_data=None, **kwargs):
     module.fit(train_data or problem.iterator(), eval_metric=[], begin_epoch=begin, num_epoch=end,
                arg_params=problem.arg_params(), **kwargs)
     return module
-
-
-def test_alpha_is_one_for_all_buckets():
-    problem = Sequences()
-    module = fit(problem, problem.module(2, alpha=0.3), 0, 3)
-    svrg = problem.svrg(4, **SETTINGS)
-    svrg.alpha = lambda _: 0.3
-    problem.expect(3, 2, svrg=svrg)
-    problem.assert_weights(module, svrg.weights)
-    module.alpha = 0
-    svrg.alpha = lambda _: 0
-    fit(problem, module, 3, 4)
-    problem.assert_weights(module, problem.expect(4, 9, 3, svrg).weights)
 
 
 def test_the_full_gradient_and_objective_are_over_all_buckets_time_after_time():
@@ -55,15 +41,6 @@ def test_a_learning_rate_and_convergence_are_of_all_buckets():
     module.tol = 1e9
     fit(problem, module, 3, 4)
     assert module.has_converged
-
-
-def test_weights_that_are_set_in_another_bucket_are_told_to_the_training_of_all(monkeypatch):
-    problem, told = Sequences(), set()
-    module = problem.bound(4, sgd={})
-    module.switch_bucket(3, [('data', (10, 3))], [('label', (10,))])
-    monkeypatch.setattr(Training, 'forget', property(lambda training: lambda: told.add(training)))
-    module.set_params(*module.get_params())
-    assert told == {module._svrg.training}
 
 
 def test_set_params_and_bind_keep_the_snapshot_and_forced_init_params_drops_it():

@@ -1,7 +1,5 @@
 """Small batches of a pass are computed as one."""
 
-import json
-
 import mxnet as mx
 import numpy as np
 import pytest
@@ -9,9 +7,7 @@ import pytest
 from full_gradients import ShortBatches, assert_pass, full_gradient, randomize
 from pairs import in_pairs
 from problems import TWO_DEVICES, CsrIter, Problem, SparseProblem
-from svrg_optimization.module import executors
 from svrg_optimization.module.executors import Executors
-from svrg_optimization.module.loss_reduction import is_row_wise
 
 
 @pytest.fixture
@@ -42,28 +38,11 @@ def test_small_batches_are_computed_as_one(merged, kind, rows, runs, grad_req):
     assert merged == 2 * runs
 
 
-def test_the_number_of_batches_computed_as_one_may_change(merged, capfd):
-    problem = Problem('softmax', rows=130)
-    module = problem.bound(context=mx.cpu(1))  # the data are on another device
-    for batches, runs in ((3, [3]), (None, [13]), (5, [5]), (1, []), (None, [13])):
-        module.full_grad_batches = batches
-        assert_pass(problem, module, rows=batches and 10 * batches)
-        assert merged == runs
-        merged.clear()
-    assert 'Need to re-allocate' not in capfd.readouterr().err  # as MXNet would print
-
-
-def test_batches_of_two_mebibytes_are_computed_as_one(merged):
-    """With 8000 features a row has 32 kB."""
-    problem = Problem('perceptron', rows=247, features=8000)
-    problem.weights['hidden_weight'] /= 50  # or all hidden units are saturated
-    module = problem.bound(30)
-    for batch_size, expected in ((30, [2] * 4), (15, [4] * 4), (50, [])):
-        train_data = problem.iterator(batch_size)
-        module.bind(train_data.provide_data, train_data.provide_label, force_rebind=True)
-        assert_pass(problem, module, train_data, units=batch_size)
-        assert merged == expected
-        merged.clear()
+def test_a_pass_does_not_copy_batches(monkeypatch):
+    problem = Problem(rows=40)
+    module, train_data = problem.bound(), problem.iterator()
+    monkeypatch.delattr(mx.io.NDArrayIter, 'getdata')
+    module.update_full_grads(train_data)
 
 
 class OverwrittenBatches(CsrIter):
@@ -81,23 +60,10 @@ class OverwrittenBatches(CsrIter):
         return self.batch
 
 
-def overwritten(problem):
-    return OverwrittenBatches(problem.features, problem.targets, 10)
-
-
-def of_an_ndarray_iter(problem):
-    return mx.io.NDArrayIter({'data': mx.nd.array(problem.features).tostype('csr')},
-                             {'label': problem.targets}, 10, last_batch_handle='discard')
-
-
-@pytest.mark.parametrize('rows, make, size, expected', [
-    (337, overwritten, 1 << 21, [16, 16]), (337, overwritten, 1 << 11, [3] * 11),
-    (330, of_an_ndarray_iter, 1 << 21, [16, 16])])
-def test_csr_batches_are_computed_as_one(merged, monkeypatch, rows, make, size, expected):
-    monkeypatch.setattr(executors, '_BYTES_AT_ONCE', size)
-    problem = SparseProblem(rows)
-    assert_pass(problem, problem.bound(), make(problem))
-    assert merged == expected
+def test_csr_batches_are_computed_as_one(merged):
+    problem = SparseProblem(337)
+    assert_pass(problem, problem.bound(), OverwrittenBatches(problem.features, problem.targets, 10))
+    assert merged == [16, 16]
 
 
 def mean_over_the_batch(scores, label):
@@ -129,27 +95,13 @@ def test_batches_are_not_computed_as_one_where_results_would_differ(merged, loss
     assert not merged
 
 
-@pytest.mark.parametrize('loss', [
-    mx.sym.SoftmaxOutput, mx.sym.LinearRegressionOutput, mx.sym.SVMOutput,
-    mx.sym.LogisticRegressionOutput, mx.sym.MAERegressionOutput])
-def test_rows_of_which_no_layer_mixes_two_are_known(merged, loss):
-    layer = mx.sym.Flatten(mx.sym.Activation(mx.sym.Variable('data'), act_type='relu'))
-    outputs = 2 if loss in (mx.sym.SoftmaxOutput, mx.sym.SVMOutput) else 1
-    output = mx.sym.FullyConnected(layer, num_hidden=outputs, name='fc')
-    problem = Problem('linear' if outputs == 1 else 'softmax', rows=320, classes=outputs)
-    problem.targets = problem.targets > 0
-    problem.symbol = loss(output, mx.sym.Variable('label'))
+def test_batches_are_not_merged_where_rows_meet_rows(merged):
+    problem = Problem('softmax', rows=320, classes=10)
+    scores = problem.symbol.get_internals()['fc_output']
+    problem.symbol = mx.sym.SoftmaxOutput(mx.sym.dot(scores, scores, transpose_b=True),
+                                          mx.sym.Variable('label'))
     problem.bound().update_full_grads(problem.iterator())
-    assert merged == [16, 16]
-
-
-def test_rows_as_weights_and_labels_that_are_parameters_are_not_row_wise():
-    data, inputs = mx.sym.Variable('data'), {'data': (8, 4), 'label': (8,)}
-    for weight, given, expected in ((None, inputs, True), (data, inputs, False),
-                                    (None, {'data': (8, 4)}, False)):
-        scores = mx.sym.FullyConnected(data, weight=weight, no_bias=True, num_hidden=8)
-        symbol = mx.sym.SoftmaxOutput(scores, mx.sym.Variable('label'))
-        assert is_row_wise(json.loads(symbol.tojson())['nodes'], given) == expected
+    assert not merged
 
 
 def test_batches_are_not_merged_where_a_loss_has_no_rows(merged):

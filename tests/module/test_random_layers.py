@@ -8,13 +8,10 @@ import pytest
 from mxnet import gluon
 
 import blocks
-import oracle
 import stepping
 from blocks import Blocks
 from problems import TWO_DEVICES, Problem
-from sequences import Sequences
 from svrg_optimization import SVRGModule
-from svrg_optimization.module.executor_group import gradients
 
 
 def perceptron(first, second=lambda data: data):
@@ -25,42 +22,11 @@ def perceptron(first, second=lambda data: data):
                                 mx.sym.Variable('label'), name='loss')
 
 
-def dropout_problem(rows=40, names=('first', 'second'), **dropout):
-    problem = Problem('perceptron', rows=rows)
+def dropout_problem(names):
+    problem = Problem('perceptron')
     problem.symbol = perceptron(lambda data: mx.sym.Dropout(data, p=0.25, name=names[0]),
-                                lambda data: mx.sym.Dropout(data, name=names[1], **dropout))
+                                lambda data: mx.sym.Dropout(data, name=names[1]))
     return problem
-
-
-def run(module, problem):
-    """Train by hand; return all that can be seen of each step, and what the stream holds then."""
-    seen = []
-    mx.random.seed(11)
-    for batch in [*problem.iterator(), *problem.iterator()]:
-        module.forward(batch)
-        seen.append(module.get_outputs()[0].asnumpy())
-        module.backward()
-        seen += [array.asnumpy() for array in sum(module._exec_group.grad_arrays, [])]
-        module.update()
-        seen.append(module.get_outputs()[0].asnumpy())
-    seen.append(module.predict(problem.iterator()).asnumpy())
-    return seen, mx.nd.random.uniform(shape=(4,)).asnumpy()
-
-
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-@pytest.mark.parametrize('dropout', [{}, {'axes': (0,)}, {'mode': 'always'}])
-def test_the_random_stream_without_a_snapshot_is_modules(context, dropout):
-    problem, results = dropout_problem(**dropout), []
-    plain = mx.mod.Module(problem.symbol, label_names=('label',), context=context)
-    for module in (problem.module(alpha=0, context=context), plain):
-        module.bind(problem.iterator().provide_data, problem.iterator().provide_label)
-        module.init_params(arg_params=problem.arg_params())
-        module.init_optimizer(optimizer_params={'learning_rate': 0.1})
-        results.append(run(module, problem))
-    (ours, our_stream), (theirs, their_stream) = results
-    np.testing.assert_array_equal(our_stream, their_stream)
-    for one, other in zip(ours, theirs):
-        np.testing.assert_array_equal(one, other)
 
 
 class ForwardAlone(stepping.Training):
@@ -103,7 +69,7 @@ DRAWN = [
 @pytest.mark.filterwarnings('ignore:backward was called twice')  # a step would leave the snapshot
 @pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
 @pytest.mark.parametrize('make', [
-    *(lambda contexts, cls=cls, names=names: cls(dropout_problem(names=names), context=contexts)
+    *(lambda contexts, cls=cls, names=names: cls(dropout_problem(names), context=contexts)
       for cls in (stepping.Training, ForwardAlone)
       for names in (('first', 'second'), ('drop', 'drop'))),  # as of a block that is called twice
     *(functools.partial(of_symbol, functools.partial(drawn, mx.sym)) for drawn in DRAWN),
@@ -120,6 +86,20 @@ def test_gradients_at_the_snapshot_cancel(make, contexts):
         training.backward(batch)
         for name, value in training.gradients().items():
             np.testing.assert_allclose(value, full[name], atol=1e-5)
+
+
+def test_a_pass_draws_masks():
+    """The gradient of w x is x under a mask, which is 0 or twice as large."""
+    rows = 2. ** np.arange(16).reshape(16, 1)
+    product = mx.sym.FullyConnected(mx.sym.Dropout(mx.sym.Variable('data')), num_hidden=1,
+                                    no_bias=True, name='fc')
+    module, train_data = SVRGModule(mx.sym.MakeLoss(product), label_names=None), mx.io.NDArrayIter(
+        rows, batch_size=4)
+    module.bind(train_data.provide_data)
+    module.init_params()
+    module.update_full_grads(train_data)
+    drawn = module._param_dict[0]['fc_weight'].asscalar() * 4  # the sum over all rows
+    assert drawn % 2 == 0 and 0 < drawn < 2 * rows.sum()
 
 
 class NumpyNoise(mx.operator.CustomOp):
@@ -158,79 +138,6 @@ def test_gradients_that_are_added_to_earlier_ones_are_not_taken_for_draws():
         module.update_full_grads(problem.iterator())
 
 
-def test_training_is_svrg_under_the_masks_that_were_drawn():
-    """Float64 SVRG under the masks of each step and of the pass."""
-    masks_of = []
-
-    def masked(data, **dropout):
-        """Return Dropout, as bits too, of which the mask is an output."""
-        masks_of.append(mx.sym.BlockGrad(mx.sym.Dropout(mx.sym.ones_like(data), **dropout)))
-        return data * masks_of[-1]
-
-    problem = dropout_problem(rows=37)
-    loss = perceptron(functools.partial(masked, p=0.25), masked)
-    problem.symbol = mx.sym.Group([loss, *masks_of])
-    module = problem.bound(sgd={'learning_rate': 0.1, 'momentum': 0.5})
-    svrg = problem.svrg(momentum=0.5)
-    pass_masks = []
-
-    def masks_in(module):
-        return [mask.asnumpy().astype(float) for mask in module.get_outputs()[1:3]]
-
-    class Watched(mx.io.NDArrayIter):
-        def next(self):
-            if self.cursor >= 0:  # the batch before has been computed
-                pass_masks.append(masks_in(module._svrg.reference.executors._others[-1] if (
-                    self.cursor == 30) else module._mod_aux))
-            return super().next()
-
-    for epoch in range(3):
-        if epoch != 1:
-            del pass_masks[:]
-            module.update_full_grads(Watched(problem.features, problem.targets, 10,
-                                             label_name='label'))
-            snapshot = dict(svrg.weights)
-            total = dict.fromkeys(snapshot, 0.0)
-            for i, masks in enumerate(pass_masks):
-                rows = np.arange(10 * i, min(10 * i + 10, 37))
-                assert len(masks[0]) == len(rows) and set(np.unique(masks[1])) == {0, 2}
-                gradients = oracle.perceptron(snapshot, problem.features[rows],
-                                              problem.targets[rows], masks)
-                total = {name: total[name] + gradients[name] for name in total}
-            full = {name: value * 10 / 37 for name, value in total.items()}
-            problem.assert_full_gradient(module, full)
-        for batch in problem.iterator():
-            module.forward_backward(batch)
-            masks = masks_in(module)
-            module.update()
-            data = batch.data[0].asnumpy().astype(float), batch.label[0].asnumpy()
-            now = oracle.perceptron(svrg.weights, *data, masks)
-            then = oracle.perceptron(snapshot, *data, masks)
-            svrg.optimizer.step(svrg.weights, {name: now[name] - then[name] + full[name]
-                                               for name in now})
-    problem.assert_weights(module, svrg.weights)
-
-
-def test_gradients_at_the_snapshot_cancel_in_each_bucket():
-    class Dropped(Sequences):
-        def sym_gen(self, length):
-            dropped = mx.sym.Dropout(mx.sym.Variable('data'), p=0.5)
-            pooled = mx.sym.sum(dropped, axis=1, keepdims=True)
-            output = mx.sym.FullyConnected(pooled, num_hidden=1, name='fc')
-            return (mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label')), ('data',),
-                    ('label',))
-
-    problem = Dropped()
-    problem.weights['fc_weight'] = np.ones((1, 1))
-    module = problem.fit(problem.module(1), 1)
-    module.update_full_grads(problem.iterator())
-    full = module._snapshot.full_gradient.totals()
-    for batch in problem.iterator():
-        module.forward_backward(batch)
-        for name, (gradient,) in gradients(module._curr_module).items():
-            np.testing.assert_allclose(gradient.asnumpy(), full[name].asnumpy(), atol=1e-5)
-
-
 def rnn(data, dropout):
     output = mx.sym.RNN(mx.sym.expand_dims(data, 0), mx.sym.Variable('p_weight'),
                         mx.sym.Variable('s'), mode='rnn_tanh', state_size=4, num_layers=2,
@@ -253,29 +160,19 @@ def test_layers_that_draw_are_found_in_a_symbol(layer, is_random):
     assert module._svrg.reference.noise_sources() == ['noise'] * is_random
 
 
-SCALE = 1 / np.sqrt(1 + 1e-3)  # of a BatchNorm with its first statistics
-
-
-@pytest.mark.parametrize('optimizer, rate', [('sgd', {'learning_rate': 0.05})])
-@pytest.mark.filterwarnings('ignore:training did not converge|tol cannot be checked')
-def test_a_gamma_that_batch_norm_sets_to_1_is_no_part_of_the_objective(optimizer, rate):
-    """Its gradient is 0, and weight decay gave the norm a floor of wd: no tol was reached."""
-    rng, wd = np.random.RandomState(0), 0.01
-    features = rng.normal(size=(200, 4))
-    targets = features.dot([1, -0.5, 0.2, 3]) + rng.normal(size=200)
+def test_a_gamma_that_batch_norm_sets_to_1_is_no_part_of_the_objective():
+    """Its gradient is 0, and weight decay would give the norm a floor of wd."""
+    problem, wd = Problem(rows=40), 0.5
     frozen = mx.sym.BatchNorm(mx.sym.Variable('data'), use_global_stats=True, name='norm')
-    module = SVRGModule(mx.sym.LinearRegressionOutput(
-        mx.sym.FullyConnected(frozen, num_hidden=1, name='fc'), mx.sym.Variable('label')),
-        label_names=('label',), update_freq=1, tol=1e-7)
-    module.fit(mx.io.NDArrayIter(features, targets, 10, label_name='label'), eval_metric=[],
-               num_epoch=40, optimizer=optimizer, optimizer_params={'wd': wd, **rate})
-    assert module.gradient_norm <= 1e-5
-    params = {name: value.asnumpy().astype('float64') for name, value in
-              module.get_params()[0].items()}
-    inputs = SCALE * features + params['norm_beta']
-    residuals = inputs.dot(params['fc_weight'][0]) + params['fc_bias'] - targets
-    gradient = residuals.dot(inputs) / 200 + wd * params['fc_weight'][0]
-    assert np.abs([*gradient, residuals.mean()]).max() < 2e-5
-    weights = params['fc_weight'].ravel()
+    problem.symbol = mx.sym.LinearRegressionOutput(
+        mx.sym.FullyConnected(frozen, num_hidden=1, name='fc'), mx.sym.Variable('label'))
+    problem.weights = {'fc_weight': np.full((1, 4), 0.1), 'fc_bias': np.zeros(1),
+                       'norm_beta': np.zeros(4), 'norm_gamma': np.full(4, 3.)}
+    module = problem.bound(sgd={'wd': wd})
+    module.update_full_grads(problem.iterator())
+    inputs = problem.features / np.sqrt(1 + 1e-3)  # of a BatchNorm with its first statistics
+    residuals = inputs.sum(axis=1) / 10 - problem.targets
+    gradient = residuals.dot(inputs) / 40 + wd / 10
+    assert module.gradient_norm == pytest.approx(np.abs([*gradient, residuals.mean()]).max(), 1e-5)
     assert module.objective == pytest.approx(
-        (residuals @ residuals / 200 + wd * weights @ weights) / 2, rel=1e-5)
+        (residuals @ residuals / 40 + wd * 4 / 100) / 2, rel=1e-5)

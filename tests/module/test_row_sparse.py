@@ -46,28 +46,3 @@ def test_a_dense_weight_may_have_a_sparse_gradient(monkeypatch, context, update_
     else:
         problem.fit(module, 5, optimizer_params=params)
         problem.assert_weights(module, problem.svrg(**params).fit(5, 2))
-
-
-def test_writes_into_the_full_gradient_after_a_snapshot_have_effect():
-    """As in code for mxnet.contrib: also after a step, which has made a copy with all rows."""
-    problem = SparseProblem()
-    module = problem.bound(sgd={'learning_rate': 0.1, 'rescale_grad': 1.})
-    train_data = problem.iterator()
-    module.update_full_grads(train_data)
-    train_data.reset()
-    batch = next(train_data)
-    module.forward_backward(batch)
-    module.update()
-    shares = module._param_dict
-    for value in (2., 5.):
-        shares[0]['w'][:] = value
-        before = module.get_params()[0]['w'].tostype('default').asnumpy()
-        module.forward_backward(batch)
-        gradient = module._exec_group.execs[0].grad_dict['w']
-        module.update()
-        after = module.get_params()[0]['w'].tostype('default').asnumpy()
-        np.testing.assert_allclose(before - after, 0.1 * gradient.tostype('default').asnumpy(),
-                                   atol=1e-6)
-        unseen = [row for row in range(12) if row not in set(batch.data[0].indices.asnumpy())]
-        assert unseen
-        np.testing.assert_allclose((before - after)[unseen], 0.1 * value, rtol=1e-5)

@@ -34,14 +34,11 @@ def test_modules_of_mxnet_are_what_they_were():
 
 # Arrays
 
-@pytest.mark.parametrize('dtype', ['float16', 'float32', 'float64', 'uint8', 'int8', 'int32',
-                                   'int64'])
+@pytest.mark.parametrize('dtype', ['float16', 'float64', 'uint8', 'int64'])
 def test_numpy_converts_arrays(dtype):
     array = mx.nd.array([[1, 2], [3, 4]], dtype=dtype)
-    assert np.asarray(array.asnumpy()).dtype == dtype
     converted = np.array(array, dtype='float64')
     assert (converted.dtype, converted.tolist()) == (np.float64, [[1, 2], [3, 4]])
-    converted[:] = 0
     joined = mx.nd.array([array, array], dtype=dtype).asnumpy()
     assert (joined.dtype, joined.tolist()) == (dtype, [[[1, 2], [3, 4]]] * 2)
 
@@ -49,9 +46,8 @@ def test_numpy_converts_arrays(dtype):
 @needed
 def test_numpy_keeps_the_dtype_of_all_kinds_of_arrays():
     dense = mx.nd.array([[1, 0], [0, 4]], dtype='int32')
-    for array in (dense, dense.as_np_ndarray(), dense.astype('int64'),
-                  dense.astype('float32').tostype('csr'),
-                  dense.astype('float32').tostype('row_sparse')):
+    for array in (dense, dense.as_np_ndarray(), *(
+            dense.astype('float32').tostype(kind) for kind in ('csr', 'row_sparse'))):
         converted = np.asarray(array)
         assert (type(converted), converted.dtype) == (np.ndarray, array.dtype)
         assert converted.tolist() == [[1, 0], [0, 4]]
@@ -138,15 +134,6 @@ def test_functions_of_numpy_take_arrays_of_mx_np():
 
 
 # Arguments
-
-@pytest.mark.parametrize('value, text', [
-    ((np.float64(0.1), 2), '(0.1, 2)'), ([np.float32(0.1)], '[0.1]'), ((np.int64(3),), '(3,)'),
-    ((), '()'), (((np.bool_(True), 'a'), None), "((True, 'a'), None)"), (np.float32(0.25), '0.25'),
-    ('text', 'text')])
-def test_arguments_are_written_as_numpy_1_wrote_them(value, text):
-    """MXNet's library reads it."""
-    assert loader._Text(value) == text
-
 
 def test_mxnet_takes_scalars_of_numpy_as_arguments(tmp_path):
     weights = [mx.nd.ones((2,)), mx.nd.ones((2,))]
