@@ -90,7 +90,7 @@ def _log_probability(axis):
     """Return the operation that takes scores and classes, and returns the log of each softmax."""
     scores, classes = mx.sym.Variable('scores'), mx.sym.Variable('classes')
     logs = mx.sym.pick(mx.sym.log_softmax(scores, axis=axis), classes, axis=axis)
-    return nd.CachedOp(mx.sym.broadcast_minimum(logs, mx.sym.zeros((1,))))  # rounding alone is more
+    return nd.CachedOp(mx.sym.minimum(logs, 0))  # what is more is rounding
 
 
 def _softmax(attrs, scores, labels):

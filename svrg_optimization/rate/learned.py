@@ -29,14 +29,12 @@ class Noise(NamedTuple):
         Norm of that gradient, in the variables.
     rounding : float
         Rounding of a gradient.
-    of_mean, of_outputs : numpy.ndarray
-        For each output the norm of the gradient where all rows have the mean output, and the size
-        of what cancels.
+    of_outputs : numpy.ndarray
+        The size of what cancels in that of each output.
     """
 
     of_batch: float = 0.
     rounding: float = 0.
-    of_mean: np.ndarray = np.zeros(1)
     of_outputs: np.ndarray = np.zeros(1)
 
     @classmethod
@@ -55,8 +53,8 @@ class Noise(NamedTuple):
         size, spread = epsilon * np.linalg.norm(mean), np.linalg.norm(of_rows)
         part = max(size / max(size, spread, 1e-300), 1 / math.sqrt(now.rows))
         at_mean = np.nan_to_num(metric.pull(there.gradient), posinf=0., neginf=0.)
-        of_mean = metric.lengths_of_outputs(at_mean)
-        of_outputs = of_mean + part / gamma * metric.lengths_of_outputs(mean)
+        of_outputs = metric.lengths_of_outputs(at_mean) + (
+            part / gamma * metric.lengths_of_outputs(mean))
         of_batch, size = (float(np.linalg.norm(part(here.gradient)))
                           for part in (metric.pull, metric.sizes))
         if not math.isfinite(size):
@@ -64,7 +62,7 @@ class Noise(NamedTuple):
         of_batch, rounding = objective.agree(of_batch, max(
             max(size, np.linalg.norm(of_outputs)) * epsilon / 2,
             float(np.linalg.norm(metric.pull_unseen(now.unseen)))))
-        return cls(of_batch, rounding, of_mean, of_outputs)
+        return cls(of_batch, rounding, of_outputs)
 
 
 @dataclasses.dataclass
@@ -145,16 +143,16 @@ class Learned:
     def sizes(self):
         """Sizes of the outputs, of which distances are parts.
 
-        Where all rows have the same output, so that its spread is rounding, what moves it by less
-        than its rounding is nothing. If the gradient at the mean is rounding, too, so is a spread
-        of several times the rounding. What cancels between weights says nothing of it.
+        Where all rows have the same output, so that its spread is what rounding of the gradient
+        makes of it, what moves it by less than its rounding is nothing. What cancels between
+        weights says nothing of it.
         """
         metric, weights, noise = self.metric, self.point.weights, self.noise
         spreads = metric.spreads_of_outputs(weights)
         rounding = precision_of(self.dtype) * np.linalg.norm(
             metric.whiten(weights)) + self.pairs.gamma * noise.rounding
-        times = np.where(noise.of_mean <= ROUGHLY * noise.rounding, ROUGHLY, 1)
-        return np.where(spreads <= times * rounding, ROUGHLY * rounding / SLIGHT, spreads)
+        are_alike = spreads <= ROUGHLY * self.pairs.gamma * noise.rounding
+        return np.where(are_alike, ROUGHLY * rounding / SLIGHT, spreads)
 
     def relative(self, move):
         """Return how long a move is beside the size of each output, the largest of all."""

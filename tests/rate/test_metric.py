@@ -87,9 +87,7 @@ def test_a_distance_is_that_of_the_output_that_is_farthest(decays, is_invariant)
         np.square(rest['bias']).sum() / 9 if len(decays) == 1 else 0.)
     np.testing.assert_allclose(metric.lengths_of_outputs(metric.whiten(move)), np.sqrt(
         np.array(lengths) + others), rtol=1e-9)
-    np.testing.assert_allclose(metric.sizes_of_outputs(weights, 0.), np.sqrt(spreads), rtol=1e-9)
-    alike = metric.sizes_of_outputs(0 * weights, 1e-6)  # a rounding of 1e-6 is little beside them
-    np.testing.assert_allclose(alike, 0.01, rtol=1e-9)
+    np.testing.assert_allclose(metric.spreads_of_outputs(weights), np.sqrt(spreads), rtol=1e-9)
 
 
 def test_what_a_softmax_does_not_see_is_found_and_none_of_chance():
