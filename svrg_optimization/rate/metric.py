@@ -212,6 +212,8 @@ class Metric:
     unseen : list of (list of str, numpy.ndarray)
         Names of parameters of one shape, and orthonormal rows of factors of their parts of u: the
         loss does not see any of these sums.
+    common : list of str
+        Parameters of which the loss does not see what all numbers have in common.
     """
 
     def __init__(self, shapes, multipliers, blocks=()):
@@ -220,7 +222,7 @@ class Metric:
         ends = np.cumsum([0, *(math.prod(shape) for shape in shapes.values())])
         self._places = {name: slice(begin, end)
                         for name, begin, end in zip(shapes, ends, ends[1:])}
-        self.size, self.unseen = int(ends[-1]), []
+        self.size, self.unseen, self.common = int(ends[-1]), [], []
 
     def vector(self, arrays):
         """Return arrays by name, NDArrays or NumPy's, as a float64 vector."""
@@ -339,16 +341,20 @@ class Metric:
         return self._without_unseen(result) if sees else result
 
     def _without_unseen(self, u):
+        u = u.copy() if self.unseen or self.common else u
+        for name in self.common:
+            u[self._places[name]] -= u[self._places[name]].mean()
         for names, rows in self.unseen:
-            u, places = u.copy(), [self._places[name] for name in names]
+            places = [self._places[name] for name in names]
             parts = np.array([u[place] for place in places])
             for place, part in zip(places, parts - rows.T @ (rows @ parts)):
                 u[place] = part
         return u
 
-    def set_unseen(self, sums):
-        """Set the `unseen` ones, given as dicts of the factor of each name."""
-        scales, self.unseen = {name: 1 / root for name, root in self.roots.items()}, []
+    def set_unseen(self, sums=(), common=()):
+        """Set the `unseen` ones, given as dicts of the factor of each name, and the `common`."""
+        scales, self.unseen, self.common = (
+            {name: 1 / root for name, root in self.roots.items()}, [], list(common))
         for block in self.blocks:
             for name in block.names[1:]:
                 scales[name] *= block.last

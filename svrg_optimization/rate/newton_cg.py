@@ -25,7 +25,7 @@ import numpy as np
 
 from ..core.arrays import precision_of
 from .composite import minimum_of_model
-from .constants import CURVATURES, GOOD, GROW, RESIDUAL, ROUGHLY, SHRINK, SLIGHT, TRIALS
+from .constants import CURVATURES, GOOD, GROW, RESIDUAL, SHRINK, SLIGHT, TRIALS
 from .convergence import is_hidden, judge
 from .learning import begin_nearer_zero, learn, tried
 from .nearby import Nearby
@@ -87,9 +87,7 @@ def solve(objective, learned):
     gradient = metric.seen_by_loss(metric.pull(point.gradient))
     size, radius = agree(np.linalg.norm(gradient)), learned.radius
     nearby, points, changes = Nearby(objective, learned), [0 * gradient], [0 * gradient]
-    conjugate, ray, residual = [], [], -gradient
-    enough = max(RESIDUAL * size, learned.noise.rounding / ROUGHLY)
-    is_exact = size <= learned.noise.rounding / ROUGHLY
+    conjugate, ray, residual, is_exact = [], [], -gradient, size == 0
     while not is_exact and len(conjugate) < min(pairs.room, metric.size):
         direction = pairs.times(residual)
         for former, product, curvature in conjugate:
@@ -113,7 +111,7 @@ def solve(objective, learned):
         changes.append(changes[-1] + step_length * product)
         residual = residual - step_length * product
         left, far = agree(np.linalg.norm(residual), np.linalg.norm(points[-1]))
-        is_exact = left <= enough
+        is_exact = left <= RESIDUAL * size
         if far > radius:
             break
     learned.rows_differ |= nearby.rows_differ

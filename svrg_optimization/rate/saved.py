@@ -25,7 +25,7 @@ def state_of(learned):
             'blocks': [[list(block.names), block.axis, *block.moments, block.decays, block.dtype,
                         block.is_invariant, block.sums_up, block.largest_gradient]
                        for block in metric.blocks],
-            'unseen': [list(each) for each in metric.unseen]}}
+            'unseen': [list(each) for each in metric.unseen], 'common': metric.common}}
 
 
 def learned_of(state, names):
@@ -40,6 +40,7 @@ def learned_of(state, names):
          for of_block, *others in metric['blocks']])
     learned.metric.unseen = [([names.get(name, name) for name in some], rows)
                              for some, rows in metric['unseen']]
+    learned.metric.common = [names.get(name, name) for name in metric['common']]
     learned.pairs = SecantPairs(learned.metric.size, pairs['gamma'], pairs['room'])
     learned.pairs.moves, learned.pairs.changes = pairs['moves'], pairs['changes']
     return learned

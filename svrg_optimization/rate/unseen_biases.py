@@ -15,7 +15,7 @@ from .metric import ROUNDED
 def find_unseen_biases(objective, metric, dtype):
     """Let a metric know along which biases, or sums and differences of two, the loss is constant.
 
-    Of parameters that decay, or that an operator sees, there is none. A random move of all of them
+    Or what all outputs have in common in a bias, as with a softmax. Of parameters that decay, or that an operator sees, there is none. A random move of all of them
     must leave the gradient of a batch as it is.
     """
     mean_gradient, weights = objective.mean_gradient, {block.names[0] for block in metric.blocks}
@@ -36,15 +36,23 @@ def find_unseen_biases(objective, metric, dtype):
         for one, other in itertools.combinations(biases, 2)
         if metric.shapes[one] == metric.shapes[other] for sign in (1., -1.)]
     gradients = [slopes_of(point) for point in (here, objective.point(metric))]
-    is_seen = objective.agree(*(any(
-        not np.linalg.norm(sum(factor * gradient[name] for name, factor in factors.items()))
-        <= precision * size for gradient in gradients) for factors, size in candidates), 1.)
-    metric.set_unseen([factors for (factors, _), seen in zip(candidates, is_seen) if not seen])
+
+    def is_zero(sum_of, size):
+        return all(np.linalg.norm(sum_of(gradient)) <= precision * size for gradient in gradients)
+
+    is_seen = objective.agree(
+        *(not is_zero(lambda gradient: sum(
+            factor * gradient[name] for name, factor in factors.items()), size)
+          for factors, size in candidates),
+        *(not is_zero(lambda gradient: gradient[name].sum(), sizes[name]) for name in biases))
+    metric.set_unseen(
+        [factors for (factors, _), seen in zip(candidates, is_seen) if not seen],
+        [name for name, seen in zip(biases, is_seen[len(candidates):]) if not seen])
     move = np.random.RandomState(0).normal(size=metric.size)
     move = (metric.spread(here.weights) + np.linalg.norm(metric.pull(here.gradient))
             / objective.units) * (move - metric.seen_by_loss(move))
     there, of_here = slopes_of(objective.point_of_batch(metric, move)), gradients[0]
-    if metric.unseen and objective.agree(any(
+    if objective.agree(any(
             not np.linalg.norm(there[name] - of_here[name]) <= precision * max(size, least)
             for name, size in sizes.items())):
-        metric.set_unseen([])
+        metric.set_unseen()

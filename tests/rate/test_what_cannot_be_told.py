@@ -128,6 +128,21 @@ def test_a_bias_that_cancels_is_not_seen():
     assert has_converged and abs(slope).max() < 1e-5, str(module.result)
 
 
+@pytest.mark.parametrize('multiplier', [0.01, 100])
+def test_a_softmax_whose_bias_has_a_rate_of_its_own(multiplier):
+    rows = RNG.normal(size=(300, 4)) + 1
+    classes = np.digitize(rows @ [1, 2, -1, .5] + RNG.logistic(size=300), [0, 3]) * 1.
+    scores = DENSE(V('data'), V('fc_weight', lr_mult=multiplier), V('fc_bias'), num_hidden=3)
+    module, has_converged = trained(mx.sym.SoftmaxOutput(scores, V('y')), {'data': rows},
+                                    {'y': classes}, 'float32')
+    weights, bias = (module.get_params()[0][name].asnumpy().astype('f8')
+                     for name in ('fc_weight', 'fc_bias'))
+    odds = np.exp(rows @ weights.T + bias)
+    error = odds / odds.sum(axis=1, keepdims=True) - np.eye(3)[classes.astype(int)]
+    slopes = error.T @ np.column_stack([rows, np.ones(300)]) / 300
+    assert has_converged and abs(slopes).max() < 1e-5, str(module.result)
+
+
 def test_biases_that_are_added_in_gluon():
     x, z = (RNG.normal(size=(2, 200, 3)) + 1).astype('f4')
     targets = (x.sum(axis=1) - z[:, 0] + RNG.normal(size=200)).astype('f4')
