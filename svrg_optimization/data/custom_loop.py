@@ -24,7 +24,7 @@ class YieldedBatches:
     `arrays_of` lists the arrays of a batch. `names` are those of the batches and of the loss.
     """
 
-    def __init__(self, warn_once, arrays_of, names=('training_batches', 'objective')):
+    def __init__(self, warn_once, arrays_of, names=('training_batches', 'loss_fn')):
         self._warn_once, self._arrays_of, self.copies = warn_once, arrays_of, None
         self._names, self._rows = names, []
 

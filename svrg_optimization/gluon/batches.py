@@ -1,4 +1,4 @@
-"""The batches of a pass and of an epoch, as the inputs of the objective on each device."""
+"""The batches of a pass and of an epoch, as the inputs of the loss function on each device."""
 
 import itertools
 import operator
@@ -61,14 +61,14 @@ class GluonPass(BatchesOfPass):
                  for value in inputs] for inputs in batch]
 
     def _split(self, batch):
-        """Return the inputs of the objective for each device."""
+        """Return the inputs of the loss function for each device."""
         devices, data = self._devices, self.train_data
         if isinstance(getattr(batch, 'data', None), list) and not isinstance(batch, tuple):
             batch = without_padding(batch, *_descriptions(batch, data), pads_in_front(data))
             batch = as_blocks_take([*batch.data, *(batch.label or [])])
         is_one = isinstance(batch, ARRAYS) or isinstance(batch, dict) and batch
         if not (is_one or isinstance(batch, (list, tuple)) and batch):
-            raise TypeError('train_data must yield tuples or lists of what objective takes, dicts '
+            raise TypeError('train_data must yield tuples or lists of what loss_fn takes, dicts '
                             'or arrays, not %s' % reprlib.repr(batch))
         self.in_form = operator.itemgetter(0) if is_one else getattr(type(batch), '_make', tuple)
         batch = [batch] if is_one else batch
@@ -117,7 +117,7 @@ def arrays_of(inputs):
 
 
 def by_value(outputs):
-    """Turn what an objective returned on each device into a list of all devices for each value."""
+    """Turn what `loss_fn` returned on each device into a list of all devices for each value."""
     return tuple(map(list, zip(*outputs))) if isinstance(outputs[0], (list, tuple)) else outputs
 
 

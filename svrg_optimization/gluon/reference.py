@@ -1,4 +1,4 @@
-"""What computes gradients at the snapshot: the objective itself, on other arrays."""
+"""What computes gradients at the snapshot: the loss function itself, on other arrays."""
 
 import contextlib
 import operator
@@ -32,21 +32,21 @@ class _OfThisThread(list):
 
 
 class GluonReference(Reference):
-    """Gradients of an objective at the snapshot, whose arrays take the place of the current ones.
+    """Gradients of `loss_fn` at the snapshot, whose arrays take the place of the current ones.
 
     It has a second array for the value of each parameter, with a gradient if it is trained.
     `arrays` maps a Parameter to both lists, one array a device.
     """
 
-    def __init__(self, params, objective, rows):
-        self._params, self._objective = params, objective
+    def __init__(self, params, loss_fn, rows):
+        self._params, self._loss_fn = params, loss_fn
         self.names = [param.name for param in params]
         self.unused = []  # parameters that the batch of a step has not used
         self.rows, self.numbers = rows, RandomNumbers()
         self._looked_up, self._trained = [], []  # arrays of all parameters
         self.never_used = None  # names of parameters that no batch of a pass uses, once known
         self.arrays = {}
-        self._blocks = set()  # those of the objective that may be compiled
+        self._blocks = set()  # those of the loss function that may be compiled
         self._inputs = []  # of the latest batch that was looked at
         self._axes_are_checked = False
         self._is_first = False  # whether the next batch is the first one of a pass
@@ -156,7 +156,7 @@ class GluonReference(Reference):
 
     @contextlib.contextmanager
     def _looking(self, warn_once, finds_inputs):
-        """Look at the blocks that the objective calls while the body runs.
+        """Look at the blocks that the loss function calls while the body runs.
 
         With `finds_inputs` find the layers that are applied to inputs.
         """
@@ -188,8 +188,8 @@ class GluonReference(Reference):
         self._inputs = inputs.found()
 
     def inputs(self, batch, a_pass):
-        """List the places of the inputs of the objective, and their arrays on each device."""
-        return [('input %d of objective' % place, array) for inputs in batch
+        """List the places of the inputs of the loss function, and their arrays on each device."""
+        return [('input %d of loss_fn' % place, array) for inputs in batch
                 for place, value in enumerate(inputs) for array in arrays_in([value])]
 
     def inputs_of_weights(self, batch, a_pass):
@@ -209,7 +209,7 @@ class GluonReference(Reference):
         return Sum(self._gradients, len(next(iter(self._gradients.values()))), batch_size=None)
 
     def begin_pass(self):
-        """Let the first batch find out what the objective does."""
+        """Let the first batch find out what the loss function does."""
         self._is_first = True
 
     def gradient(self, model, batch, a_pass=None, draws=False, is_training=True, out_grads=None):
@@ -270,7 +270,7 @@ class GluonReference(Reference):
     def current_gradients_of(self, batch, corrects):
         """Compute the gradients of a step's batch at the current weights.
 
-        Return what the objective returned on each device, and the number of rows whose
+        Return what the loss function returned on each device, and the number of rows whose
         gradients are summed: 1 a device for means. Those at the snapshot follow if it `corrects`.
         """
         numbers = self.numbers
@@ -307,13 +307,13 @@ class GluonReference(Reference):
         return outputs, losses, [param.name for param in unused]
 
     def outputs(self, batch):
-        """Return what the objective returns on each device, and the loss of each."""
+        """Return what the loss function returns on each device, and the loss of each."""
         outputs, losses = [], []
         for inputs in batch:
-            output = self._objective(*inputs)
+            output = self._loss_fn(*inputs)
             loss = output[0] if isinstance(output, (list, tuple)) and output else output
             if not isinstance(loss, nd.NDArray):
-                raise TypeError('objective must return the loss, an NDArray, or a tuple or list '
+                raise TypeError('loss_fn must return the loss, an NDArray, or a tuple or list '
                                 'that begins with it, not %s' % reprlib.repr(loss))
             outputs.append(output)
             losses.append(loss)

@@ -81,7 +81,7 @@ def test_labels_that_a_layer_can_learn_are_not_told():
 def trainer_of(loss, outputs, labels):
     net = gluon.nn.Dense(outputs, in_units=4)
     net.initialize()
-    return SVRGTrainer(net.collect_params(), 'sgd', objective=lambda data, label: loss(
+    return SVRGTrainer(net.collect_params(), 'sgd', loss_fn=lambda data, label: loss(
         net(data), label)), [(mx.nd.ones((6, 4)), mx.nd.array(np.resize(labels, (6, 1))))]
 
 

@@ -35,7 +35,7 @@ def test_the_look_for_inputs_changes_neither_statistics_nor_random_numbers(hybri
             return losses[-1]
 
         mx.random.seed(1)
-        problem.trainer(net, settings={'learning_rate': 0.1}, objective=objective, **given
+        problem.trainer(net, settings={'learning_rate': 0.1}, loss_fn=objective, **given
                         ).update_full_grads(problem.loader())
         return [loss.asnumpy() for loss in losses[:4]] + [
             value for name, value in weights_of(net).items() if 'running' in name]

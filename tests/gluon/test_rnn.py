@@ -87,7 +87,7 @@ class Recurrent:
 def test_a_batch_that_is_cut_along_its_time_is_told(loss):
     problem = Recurrent('TNC', loss, 8)
     problem.initialize([mx.cpu(0), mx.cpu(1)])
-    trainer = SVRGTrainer(problem.net.collect_params(), 'sgd', SGD, objective=problem.objective)
+    trainer = SVRGTrainer(problem.net.collect_params(), 'sgd', SGD, loss_fn=problem.objective)
     with pytest.warns(UserWarning, match=r'batch_axis must be .*, and not \[0, 0\]') as told:
         for _ in range(2):
             trainer.update_full_grads([problem.batch(rows) for rows in problem.batches])
@@ -106,7 +106,7 @@ def test_an_objective_that_draws_random_numbers_is_not_taken_for_one_that_is_cut
         return gluon.loss.L2Loss()(net(data + is_noisy * noise), label)
 
     data = [(mx.nd.random.normal(shape=(9, 3)), mx.nd.ones((9, 1)))]
-    trainer = SVRGTrainer(net.collect_params(), 'sgd', SGD, objective=objective)
+    trainer = SVRGTrainer(net.collect_params(), 'sgd', SGD, loss_fn=objective)
     trainer.update_full_grads(data)
 
 
@@ -119,7 +119,7 @@ def test_training_is_svrg(layout, loss, devices, sequences):
     problem = Recurrent(layout, loss, sequences)
     contexts = [mx.cpu(number) for number in range(devices)]
     svrg = problem.initialize(contexts)
-    trainer = SVRGTrainer(problem.net.collect_params(), 'sgd', SGD, objective=problem.objective,
+    trainer = SVRGTrainer(problem.net.collect_params(), 'sgd', SGD, loss_fn=problem.objective,
                           batch_axis=problem.axes)
     data = [problem.batch(rows) for rows in problem.batches]
     for epoch in range(3):

@@ -116,7 +116,7 @@ def test_training_with_losses_of_one_element_is_svrg(contexts, is_mean):
         losses = loss(net(data), label)
         return losses.sum() if is_mean is False else losses.mean()
 
-    training = Training(problem, net=net, objective=objective, loss_is_mean=is_mean)
+    training = Training(problem, net=net, loss_fn=objective, loss_is_mean=is_mean)
     for _ in range(2):
         training.snapshot()
         for batch, rows in [*training.batches(), *training.batches()]:
@@ -186,7 +186,7 @@ def test_states_are_carried_through_the_pass():
         state = mx.nd.tanh(layer(mx.nd.concat(data, state, dim=1)))
         return (state ** 2).sum(axis=1), state
 
-    trainer = SVRGTrainer(layer.collect_params(), 'sgd', objective=objective)
+    trainer = SVRGTrainer(layer.collect_params(), 'sgd', loss_fn=objective)
     trainer.update_full_grads([[mx.nd.array(rows)] for rows in inputs], states=[
         mx.nd.array(state)])
     total = 0
@@ -211,7 +211,7 @@ def test_gradient_norm_is_that_of_the_mean_objective(means, rate, strength, cont
         losses = loss(net(data), label)
         return losses.mean() if means else losses
 
-    trainer = problem.trainer(net, objective=objective, settings={
+    trainer = problem.trainer(net, loss_fn=objective, settings={
         'learning_rate': rate, 'wd': wd, 'rescale_grad': 0.5 if wd else 1},
         proximal={'fc_weight': L1(strength)} if strength else None)
     assert trainer.gradient_norm is None and trainer.objective is None
@@ -292,7 +292,7 @@ def test_the_scale_of_amp_may_change_between_snapshot_and_step(contexts, monkeyp
     nets = [problem.net(contexts or mx.cpu()) for _ in range(2)]
     given = {'settings': {'learning_rate': 0.1, 'wd': 0.01}}
     trainer = scaling(lambda objective: problem.trainer(
-        nets[0], objective=objective, **given), problem.loss(), nets[0], monkeypatch)
+        nets[0], loss_fn=objective, **given), problem.loss(), nets[0], monkeypatch)
     plain = problem.trainer(nets[1], **given)
     for epoch in range(3):
         trainer._amp_loss_scaler._next_loss_scale = 2. ** (10 + epoch)
@@ -310,7 +310,7 @@ def test_no_operator_is_applied_where_amp_skips_a_step(monkeypatch):
     problem, settings = Blocks('softmax'), {'learning_rate': 0.2}
     net = problem.net()
     trainer = scaling(lambda objective: problem.trainer(
-        net, objective=objective, proximal=L1(0.3), settings=settings), problem.loss(), net,
+        net, loss_fn=objective, proximal=L1(0.3), settings=settings), problem.loss(), net,
         monkeypatch)
     trainer.update_full_grads(problem.loader())
     data, label = next(iter(problem.loader()))
@@ -382,7 +382,7 @@ def test_dicts_with_batches_of_several_tasks_train_exactly(contexts):
     data = [{'x': as_blocks_take(features[of]), 'more': {'y': as_blocks_take(targets[of])},
              'number': number} for number, of in enumerate(rows)]
     settings = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
-    trainer = SVRGTrainer(net.collect_params(), 'sgd', settings, objective=objective)
+    trainer = SVRGTrainer(net.collect_params(), 'sgd', settings, loss_fn=objective)
     svrg = oracle.Svrg(of_two_tasks, weights, np.column_stack([features, np.arange(40) // 10 % 2]),
                        targets, 10, oracle.Sgd(**settings, rescale=0.1))
     for epoch, batches in enumerate(trainer.epochs(data, 4)):
@@ -428,7 +428,7 @@ def test_batches_of_other_forms_train_exactly(form, contexts):
     data = [[each.asnumpy() for each in batch] for batch in problem.loader()]
     data = [made(*(map(as_blocks_take, batch) if form == 'namedtuple' else batch))
             for batch in data]
-    trainer, svrg = problem.trainer(net, objective=objective), problem.twin()
+    trainer, svrg = problem.trainer(net, loss_fn=objective), problem.twin()
     for epoch, batches in enumerate(trainer.epochs(data, 4)):
         if epoch % 2 == 0:
             svrg.take_snapshot()
@@ -464,7 +464,7 @@ def test_a_layer_that_no_batch_uses_stays(optimizer):
     rows = np.random.RandomState(0).normal(size=(10, 5))
     data = [[as_blocks_take(part[:, :4]), as_blocks_take(part[:, 4])] for part in (
         rows[:6], rows[6:])]
-    trainer = SVRGTrainer(params, optimizer, {'wd': 0.1}, objective=objective)
+    trainer = SVRGTrainer(params, optimizer, {'wd': 0.1}, loss_fn=objective)
     for batches in trainer.epochs(data, 4):
         for batch in batches:
             trainer.backward(*batch)
@@ -486,7 +486,7 @@ def test_another_thread_sees_the_current_weights(hybridized):
         thread.join()
         return loss(net(data), label)
 
-    trainer = problem.trainer(net, objective=objective)
+    trainer = problem.trainer(net, loss_fn=objective)
     for _ in range(2):
         train(trainer, problem.loader(), 1)
         expected = net(ones).asnumpy()

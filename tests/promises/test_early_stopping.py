@@ -35,7 +35,7 @@ def trainer_of(epochs, stopping_of):
     net, loss = gluon.nn.Dense(1), gluon.loss.L2Loss()
     net.initialize()
     trainer = SVRGTrainer(net.collect_params(), 'sgd', {'learning_rate': 0.1},
-                          objective=lambda data, label: loss(net(data), label))
+                          loss_fn=lambda data, label: loss(net(data), label))
     data = gluon.data.DataLoader(gluon.data.ArrayDataset(
         problem.features.astype('float32'), problem.targets.astype('float32')), 10)
     with stopping_of(trainer) as stopping:

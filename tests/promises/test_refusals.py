@@ -55,7 +55,7 @@ def bucketing(**kwargs):
 
 def trainer(params=None, optimizer='sgd', **kwargs):
     params = [table('fc_weight'), table('fc_bias')] if params is None else params
-    return SVRGTrainer(params, optimizer, **{'objective': len, **kwargs})
+    return SVRGTrainer(params, optimizer, **{'loss_fn': len, **kwargs})
 
 
 def wide_data():
@@ -188,7 +188,7 @@ OF_MODULE = [
 OF_TRAINER = [
     ({'params': [table('table', 'row_sparse')]}, ValueError, 'params must be dense, and table'),
     ({'params': [table('table'), table('table')]}, ValueError, 'params must have different names'),
-    ({'objective': None}, TypeError, 'objective must be a function'),
+    ({'loss_fn': None}, TypeError, 'loss_fn must be a function'),
     ({'optimizer': 'lbfgs'}, ValueError, "optimizer must be 'newton_cg', .* and not 'lbfgs'"),
     ({'optimizer': 3}, TypeError, 'optimizer must be a str or .*, not 3'),
     ({'alpha': 0, 'optimizer': 'newton_cg'}, ValueError, '^alpha must not be 0 with newton_cg'),

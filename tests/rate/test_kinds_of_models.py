@@ -68,7 +68,7 @@ def by_gluon(kind, loss, columns, targets, wd, weights):
     net.bias.wd_mult = 0.
     trainer = SVRGTrainer(
         net.collect_params(), 'newton_cg', {'wd': wd}, tol=TOL,
-        objective=lambda one, two, label, *weight: LOSSES[loss][1](
+        loss_fn=lambda one, two, label, *weight: LOSSES[loss][1](
             net(SEEN[kind](mx.nd, one, two)), label, *weight))
     arrays = [mx.nd.array(each) for each in (*columns, targets, *(
         () if weights is None else (weights[:, np.newaxis],)))]
