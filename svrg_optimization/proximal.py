@@ -11,10 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 from mxnet import ndarray as nd
-from mxnet import optimizer as opt
 
 from ._argument_checks import SMALLEST, checked_number
-from .svrg_optimizer import class_name_and_arguments
 
 __all__ = ['L1', 'GroupLasso', 'Box', 'ProximalOperator']
 
@@ -298,21 +296,6 @@ class ProximalOperators:
             if name not in trainable:
                 raise ValueError('proximal must be for trained parameters (%s), not for %r'
                                  % (', '.join(trainable), name))
-
-    def check_optimizer(self, optimizer, optimizer_params, on_servers=False):
-        """Raise a ValueError if the operators do not fit an optimizer or the KVStore."""
-        if not self.by_name:
-            return
-        if on_servers:
-            raise ValueError('proximal must be None where the servers of a kvstore update the '
-                             "weights: with 'dist_async', or MXNET_UPDATE_ON_KVSTORE=1")
-        klass, name, arguments = class_name_and_arguments(optimizer, optimizer_params)
-        momentum = arguments.get('momentum')
-        # Without momentum nag steps as sgd does.
-        if name != 'newton_cg' and (momentum or klass not in (opt.SGD, opt.NAG)):
-            raise ValueError('optimizer must be newton_cg, or sgd without momentum, for proximal, '
-                             'not %s%s: a step of one rate' % (
-                                 name, ' with momentum %g' % momentum if momentum else ''))
 
     def steps(self, idx2name):
         """Map each parameter's name and numbers to the function that applies its operator."""

@@ -17,8 +17,8 @@ from ._argument_checks import check_iterator
 from ._warn_once import WarnOnce, warn
 from .checkpoint.of_module import arguments_of, read_checkpoint, save
 from .core.correction import correct
+from .core.exclusions import check_together
 from .core.full_gradient import FullGradient, share_out
-from .core.requirements import ALL_ROWS, require
 from .core.settings import Settings, setting
 from .core.svrg import SVRG, Stage, Step
 from .data.batch_rows import arrays_of, resized
@@ -26,14 +26,14 @@ from .data.custom_loop import LoopOverIterator, YieldedBatches
 from .data.iterators import rewind, rewind_for_pass, rows_of_batch
 from .kvstore.horovod import is_wrapped
 from .kvstore.keys import KVStoreKeys
-from .kvstore.kinds import is_distributed
+from .kvstore.kinds import features_of, is_distributed
 from .kvstore.workers import exchange
 from .module import executor_group, loop
 from .module.install import install, optimizer_kept_on_error, wrapped_optimizer
 from .module.passes import Pass
 from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
-from .module.workers import kvstore_of_weights, servers_hold_states, synchronize, workers_of
+from .module.workers import kvstore_of_weights, synchronize, workers_of
 from .mxnet_repair.casts import has_casts
 from .mxnet_repair.executors import without_fusion
 from .mxnet_repair.finder import SWITCH
@@ -42,7 +42,7 @@ from .mxnet_repair.loader import mend_for_users
 from .proximal import ProximalOperator, ProximalOperators, weights_of
 from .rate import algorithm
 from .rate.objective import Objective
-from .rate.optimizer import check_newton_cg, moves_weights, with_default_arguments
+from .rate.optimizer import features_of_optimizer, with_default_arguments
 from .rate.training import Training
 from .svrg_optimizer import check_rate, check_rates, class_name_and_arguments
 
@@ -237,11 +237,9 @@ class SVRGModule(_CountsSteps):
         rate = check_rate('learning_rate', rate)
         if not module.optimizer_initialized:
             raise RuntimeError('learning_rate needs an optimizer: call init_optimizer first')
-        if module._optimizer.lr_scheduler is not None or servers_hold_states(
-                module) or moves_weights(module._optimizer):
-            raise ValueError('learning_rate must not be set, to %r, with an lr_scheduler or '
-                             'newton_cg, or if servers update the weights, which do not see '
-                             'it' % rate)
+        check_together({'another learning_rate': rate}, features_of(
+            module._kvstore, module._update_on_kvstore), features_of_optimizer(
+                module._optimizer, {}))
         module._optimizer.set_learning_rate(rate)
 
     @property
@@ -479,24 +477,23 @@ class SVRGModule(_CountsSteps):
             settings of this module do not allow its optimizer.
         """
         assert shared_module.optimizer_initialized
-        check_rates(shared_module._optimizer)
-        check_newton_cg(shared_module._optimizer, {}, self.alpha, on_servers=False,
-                    batches=self.full_grad_batches)
-        lent = getattr(shared_module, '_proximal', None)
-        if lent is not self._proximal and any(each and each.by_name
-                                              for each in (lent, self._proximal)):
-            raise ValueError('proximal must be None for a module that borrows an optimizer, and '
-                             'for shared_module')
+        optimizer, is_ours = shared_module._optimizer, isinstance(shared_module, SVRGModule)
+        lent = shared_module._proximal.by_name if is_ours else {}
+        is_bucket = is_ours and shared_module._proximal is self._proximal
         has_same_keys = (shared_module._update_on_kvstore
                          or shared_module._param_names == self._param_names)
-        if not has_same_keys and moves_weights(shared_module._optimizer):
-            raise ValueError('shared_module must have the same parameters with newton_cg')
-        if isinstance(shared_module, SVRGModule):
+        check_together({
+            'a borrowed optimizer': not is_bucket,
+            'an optimizer of Horovod': is_wrapped(optimizer),
+            'a plain shared_module': not is_ours and shared_module,
+            'other parameters': not has_same_keys and shared_module._param_names,
+            'proximal': self._proximal.by_name or lent}, self._svrg.settings.features(),
+            features_of(shared_module._kvstore, shared_module._update_on_kvstore),
+            features_of_optimizer(optimizer, {}))
+        check_rates(optimizer)
+        if is_ours:
             self._keys = shared_module._keys
             self._counts_at_start = shared_module._counts_at_start
-        elif is_distributed(shared_module._kvstore) or is_wrapped(shared_module._optimizer):
-            raise ValueError('shared_module must be an SVRGModule if its kvstore is distributed '
-                             'or its optimizer is of Horovod, not %r' % shared_module)
         super().borrow_optimizer(shared_module)
 
     def _create_optimizer(self, optimizer, default_opt, kvstore, optimizer_params):
@@ -741,8 +738,7 @@ class SVRGModule(_CountsSteps):
         if svrg.settings.is_plain:
             return
         a_pass = Pass(train_data, svrg.settings.batches_after(svrg.snapshot.num_taken))
-        if a_pass.count is not None:
-            require(ALL_ROWS, {'newton_cg': trained.moves}, 'full_grad_batches', a_pass.count)
+        check_together(svrg.settings.features(), {'newton_cg': trained.moves})
         of_fit, is_rewound = self._pass_of_fit
         if train_data is not of_fit:
             self._loop.begin_pass(train_data, svrg.snapshot.num_update)

@@ -18,8 +18,8 @@ _SUFFIX = '_full'
 _RATES = {'lr': 'learning_rate', 'wd': 'wd'}  # attributes of an optimizer
 
 
-def check_optimizer(optimizer):
-    """Raise an error unless this is an Optimizer or a name that is registered."""
+def check_optimizer(optimizer, optimizer_params):
+    """Raise an error unless this is an Optimizer or a registered name, and its scheduler is one."""
     names = opt.Optimizer.opt_registry
     if not isinstance(optimizer, (str, opt.Optimizer)):
         raise TypeError('optimizer must be a str or an mxnet.optimizer.Optimizer, not %r'
@@ -29,6 +29,9 @@ def check_optimizer(optimizer):
                          'not %r' % (', '.join(sorted(
                              name for name in names if name[0] != '_' and name not in (
                                  'newton_cg', 'test'))), optimizer))
+    scheduler = class_name_and_arguments(optimizer, optimizer_params)[-1].get('lr_scheduler')
+    if scheduler is not None and (isinstance(scheduler, type) or not callable(scheduler)):
+        raise TypeError('lr_scheduler must be an object or None, not %r' % (scheduler,))
 
 
 def check_rate(name, rate):

@@ -11,23 +11,23 @@ from mxnet.optimizer import Updater
 from .._argument_checks import checked_count, checked_number
 from .._warn_once import WarnOnce
 from ..checkpoint.files import read, write
-from ..core.requirements import ALL_ROWS, COMPRESSED, require
+from ..core.exclusions import check_together
 from ..core.settings import Settings, setting
 from ..core.svrg import SVRG, Stage, Step
 from ..data.custom_loop import YieldedBatches
-from ..kvstore.horovod import with_horovod
-from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_devices
+from ..kvstore.kinds import is_distributed, warn_of_devices
 from ..kvstore.workers import workers_of_trainer
 from ..mxnet_repair.finder import SWITCH
-from ..mxnet_repair.kvstore import open_distributed, raise_updater_error, set_updater
+from ..mxnet_repair.kvstore import raise_updater_error, set_updater
 from ..mxnet_repair.loader import mend_for_users
 from ..proximal import ProximalOperator, ProximalOperators
 from ..rate import algorithm
 from ..rate.objective import Objective
-from ..rate.optimizer import check_newton_cg, with_default_arguments
+from ..rate.optimizer import with_default_arguments
 from ..rate.training import Training
-from ..svrg_optimizer import _SVRGOptimizer, agreed, check_optimizer, check_rate, check_rates
+from ..svrg_optimizer import _SVRGOptimizer, agreed, check_rate, check_rates
 from .batches import GluonPass, arrays_of, by_value, with_states
+from .checks import check_params, opened_kvstore
 from .epochs import epochs
 from .reference import GluonReference
 from .rows import Rows
@@ -133,40 +133,19 @@ class SVRGTrainer(gluon.Trainer):
         if not callable(loss_fn):
             raise TypeError('loss_fn must be a function of a batch that returns its loss, not %r'
                             % (loss_fn,))
-        check_optimizer(optimizer)
         settings = Settings(
             loss_is_mean=loss_is_mean, alpha=alpha, nonfinite=nonfinite, proximal=proximal, tol=tol)
-        if compression_params:
-            raise ValueError('compression_params must be None, and not %r: %s'
-                             % (compression_params, COMPRESSED))
-        kvstore = with_horovod(kvstore, optimizer)
-        if is_asynchronous(kvstore):
-            raise ValueError("kvstore must be 'dist_sync' or of one process for an SVRGTrainer, "
-                             'not %r: a snapshot needs weights that all workers share'
-                             % kind_of(kvstore))
-        if update_on_kvstore and (is_distributed(kvstore) or settings.proximal is not None):
-            raise ValueError('update_on_kvstore must be None or False with proximal and with a '
-                             'distributed kvstore, whose workers update, and not True')
         rows = Rows(batch_axis, settings.loss_is_mean)
         optimizer_params = with_default_arguments(optimizer, optimizer_params)
-        check_newton_cg(optimizer, optimizer_params, settings.alpha, bool(update_on_kvstore))
-        if isinstance(kvstore, str) and is_distributed(kvstore):
-            kvstore = open_distributed(kvstore)
+        kvstore = opened_kvstore(
+            kvstore, optimizer, optimizer_params, settings,
+            {'compression_params': compression_params, 'update_on_kvstore': update_on_kvstore})
         super().__init__(params, optimizer, optimizer_params, kvstore, None, update_on_kvstore)
         check_rates(self._optimizer)
-        for param in self._params:
-            if param._stype != 'default':
-                raise ValueError('params must be dense, and %s is %s' % (param.name, param._stype))
-            if is_distributed(kvstore) and param._grad_stype != 'default':
-                raise ValueError('params must have dense gradients with the kvstore %r, and that '
-                                 'of %s is %s' % (kvstore.type, param.name, param._grad_stype))
-        if len({param.name for param in self._params}) < len(self._params):
-            raise ValueError('params must have different names, and not %s'
-                             % sorted(param.name for param in self._params))
+        check_params(self._params, kvstore)
         trained = [param.name for param in self._params if param.grad_req != 'null']
         self._proximal = ProximalOperators(
             settings.proximal, trained, [name for name in trained if name.endswith('weight')])
-        self._proximal.check_optimizer(optimizer, optimizer_params)
         self._trained = TrainedParameters(self)
         stepping = _SVRGOptimizer(self._optimizer, full_keys=(), proximal=self._proximal.steps(
             {number: param.name for number, param in enumerate(self._params)}))
@@ -272,8 +251,8 @@ class SVRGTrainer(gluon.Trainer):
         trained = self._trained
         if batches is not None:
             batches = checked_count('batches', batches, 'None or an int of 1 or more')
-            features = {'newton_cg': trained.moves, 'tol': self._svrg.settings.tol}
-            require(ALL_ROWS, features, 'batches', batches)
+            check_together(self._svrg.settings.features(), {
+                'batches': batches, 'newton_cg': trained.moves})
         if self._svrg.settings.is_plain:
             return
         self._check_ready()

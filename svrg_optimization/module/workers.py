@@ -1,8 +1,9 @@
 """A module among the workers that train it: what they share, count and compare."""
 
+from ..core.exclusions import check_together
 from ..core.front_end import Workers
 from ..data.iterators import rows_left_over, rows_of_batch
-from ..kvstore.kinds import check_waits, is_asynchronous, is_distributed, is_synchronous
+from ..kvstore.kinds import features_of, is_asynchronous, is_distributed, is_synchronous
 from ..kvstore.workers import OverDevices, OverWorkers, broadcast, wait_for_all_workers
 from ..mxnet_repair.kvstore import compresses
 from ..svrg_optimizer import _SVRGOptimizer, agreed, update_counts
@@ -46,7 +47,7 @@ def check_plan(module, train_data, epochs, takes_snapshots, takes_snapshot):
             "rows left over with last_batch_handle='roll_over'": rows_left_over(train_data)})
     workers.check_same(plan)
     if takes_snapshots:
-        check_waits(kvstore, settings.tol)
+        check_together(settings.features(), features_of(kvstore, servers_update))
     samples = takes_snapshots and settings.full_grad_batches is not None
     if is_synchronous(kvstore) and not takes_snapshot and not samples:
         workers.check_batches(train_data)

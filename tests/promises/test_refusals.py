@@ -186,7 +186,7 @@ OF_MODULES = [
 OF_MODULE = [
     ({'update_freq': 1.5}, TypeError, 'update_freq must be an int of 1 or more, not 1.5')]
 OF_TRAINER = [
-    ({'params': [table('table', 'row_sparse')]}, ValueError, 'params must be dense, and table'),
+    ({'params': [table('table', 'row_sparse')]}, ValueError, 'params must be dense .* not table'),
     ({'params': [table('table'), table('table')]}, ValueError, 'params must have different names'),
     ({'loss_fn': None}, TypeError, 'loss_fn must be a function'),
     ({'optimizer': 'lbfgs'}, ValueError, "optimizer must be 'newton_cg', .* and not 'lbfgs'"),
@@ -212,7 +212,7 @@ OF_TRAINER = [
     *(({'optimizer': 'newton_cg', 'optimizer_params': given}, ValueError, message)
       for given, message in OF_NEWTON_CG),
     ({'optimizer': 'newton_cg', 'update_on_kvstore': True}, ValueError,
-     'kvstore must leave the updates to the workers')]
+     'update_on_kvstore must be None or False with newton_cg')]
 
 
 @pytest.mark.parametrize('make, given, error, message', [
