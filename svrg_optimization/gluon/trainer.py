@@ -12,9 +12,10 @@ from .._argument_checks import checked_count, checked_number
 from .._warn_once import WarnOnce
 from ..checkpoint.files import read, write
 from ..core.exclusions import check_together
-from ..core.settings import Settings, setting
+from ..core.settings import Settings
 from ..core.svrg import SVRG, Stage, Step
 from ..data.custom_loop import YieldedBatches
+from ..findings import Findings
 from ..kvstore.kinds import is_distributed, warn_of_devices
 from ..kvstore.workers import workers_of_trainer
 from ..mxnet_repair.finder import SWITCH
@@ -22,7 +23,6 @@ from ..mxnet_repair.kvstore import raise_updater_error, set_updater
 from ..mxnet_repair.loader import mend_for_users
 from ..proximal import ProximalOperator, ProximalOperators
 from ..rate import algorithm
-from ..rate.objective import Objective
 from ..rate.optimizer import with_default_arguments
 from ..rate.training import Training
 from ..svrg_optimizer import _SVRGOptimizer, agreed, check_rate, check_rates
@@ -35,14 +35,11 @@ from .states import load_state, state
 from .trained_parameters import TrainedParameters
 
 _SAVED_BY = 'SVRGTrainer'
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..rate.result import Result
 
 mend_for_users(SWITCH)
 
 
-class SVRGTrainer(gluon.Trainer):
+class SVRGTrainer(Findings, gluon.Trainer):
     r"""Train Gluon blocks with SVRG, the stochastic variance reduced gradient.
 
     It replaces :class:`mxnet.gluon.Trainer`. The loop changes in three places::
@@ -160,45 +157,10 @@ class SVRGTrainer(gluon.Trainer):
         self._keys_on_servers = set()
         self._yielded = YieldedBatches(self._svrg.warn_once, arrays_of)
 
-    alpha, tol = setting('alpha'), setting('tol')
-
-    @property
-    def gradient_norm(self) -> Optional[float]:
-        r"""Largest component of the gradient at the latest snapshot; None before the first.
-
-        It is that of the mean objective per row, with the weight decay that the
-        optimizer applies, :math:`\max_i |\mu_i / B + wd_i \tilde w_i|`, over the
-        parameters that are updated. If you set `rescale_grad`, wd is divided by it. With
-        `proximal` it is the largest component of the gradient mapping, as in SVRGModule.
-        """
-        return Objective(self._svrg, self._trained).norm
-
-    @property
-    def objective(self) -> Optional[float]:
-        """Mean objective per row at the latest snapshot; None before the first.
-
-        It is the mean of what `loss_fn` returned for all rows, plus half the weight decay
-        times the squared weights, plus the value of the proximal operators.
-        """
-        return Objective(self._svrg, self._trained).value
-
-    @property
-    def has_converged(self) -> bool:
-        """Whether training had converged at the latest snapshot, to `tol` or to the precision."""
-        return self._svrg.training.has_converged(self._svrg.snapshot.num_taken)
-
-    @property
-    def result(self) -> 'Optional[Result]':
-        """What the latest snapshot found and, after `epochs`, why it ended. None before one."""
-        return self._svrg.training.result(Objective(self._svrg, self._trained))
-
     def _conclude(self, reason):
-        """Let the result say why a training has ended before its last epoch."""
-        if self._svrg.snapshot.is_active:
-            training = self._svrg.training
-            if reason == 'stopped early' and not self._trained.moves:
-                training.epochs += 1  # its last one is not counted yet
-            training.conclude(Objective(self._svrg, self._trained), reason)
+        if reason == 'stopped early' and not self._trained.moves:
+            self._svrg.training.epochs += 1  # its last one is not counted yet
+        super()._conclude(reason)
 
     def set_learning_rate(self, lr):
         """Set the learning rate as Trainer does."""

@@ -96,8 +96,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
         # Module does not give the workers rank 0's weights if they update the weights
         # themselves, and never updates their copies on the host.
         executor_group.pull_dense_weights(kvstore, module)
-    if module._kvstore:
-        create_keys(module._kvstore, keys, {**module._aux_params, **module._arg_params})
+        create_keys(kvstore, keys, {**module._aux_params, **module._arg_params})
 
 
 def _prepare_servers(kvstore, keys, param_names, may_update, optimizer):

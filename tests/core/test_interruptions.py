@@ -132,29 +132,6 @@ def test_without_a_loss_there_is_no_full_gradient(symbol, message):
     assert not module._snapshot.is_active
 
 
-def test_control_c_in_the_updater_of_a_kvstore_leaves_the_snapshot_whole(monkeypatch):
-    """MXNet swallows it there, and goes on without the value that was pushed."""
-    training, calls = Training(Problem('perceptron', rows=40), context=TWO_DEVICES), []
-    training.snapshot()
-    training.epoch()
-    update = type(training.module._optimizer).update_multi_precision
-
-    def interrupted(optimizer, index, *args):
-        calls.append(index)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        update(optimizer, index, *args)
-
-    monkeypatch.setattr(type(training.module._optimizer), 'update_multi_precision', interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        training.module.update_full_grads(training.problem.iterator())
-    assert training.module._snapshot.is_active
-    training.problem.assert_weights(training.module._mod_aux, training.svrg.snapshot, 1e-7)
-    training.check_full_gradient()
-    training.snapshot()
-    training.check_full_gradient()
-
-
 class Broken(mx.lr_scheduler.LRScheduler):
     """A schedule that fails at one update."""
 

@@ -196,21 +196,3 @@ def test_servers_that_make_float32_of_float64_values_are_told():
     with pytest.warns(UserWarning, match="servers of 'dist_sync' make float32 of float64 values"):
         warn_of_rounding(kvstore, 'key', third)
     warn_of_rounding(mock.Mock(pull=lambda _, out: third.copyto(out)), 'key', third)
-
-
-@pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
-def test_a_ctrl_c_that_mxnet_forgets_stops_the_pass(monkeypatch):
-    """It comes in MXNet's own part of an update, which then is missing in the full gradient."""
-    problem = Problem()
-    module, train_data = problem.bound(), problem.iterator()
-    module.init_optimizer(mx.kv.create('local'))
-    module.update_full_grads(train_data)
-    before = module._param_dict
-    with monkeypatch.context() as patched:
-        patched.setattr('mxnet.kvstore.kvstore._ndarray_cls', mock.Mock(
-            side_effect=KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            module.update_full_grads(train_data)
-    assert module._param_dict is before
-    module.update_full_grads(train_data)
-    assert module._param_dict is not before
