@@ -17,7 +17,6 @@ from interruption import Interruption
 from pairs import in_pairs
 from problems import TWO_DEVICES, Problem
 from sequences import Sequences
-from stepping import Training
 from svrg_optimization import SVRGModule
 
 PLACES = [(mx.cpu(), None), (TWO_DEVICES, 'local')]
