@@ -19,7 +19,7 @@ from .core.exclusions import check_together
 from .core.settings import Settings, setting
 from .core.svrg import SVRG, Stage, Step
 from .data.batch_rows import arrays_of, resized
-from .data.custom_loop import LoopOverIterator, YieldedBatches
+from .data.custom_loop import Watch
 from .data.iterators import rewind, rewind_for_pass, rows_of_batch
 from .findings import Findings
 from .kvstore.kinds import features_of, is_distributed
@@ -171,8 +171,7 @@ class SVRGModule(Findings, ContribNames):
                           Training())
         self._waiting = {}  # parts of a checkpoint, for bind and init_optimizer
         self._pass_of_fit = None, False  # its iterator, and whether it stands at the beginning
-        self._loop = LoopOverIterator(warn_once)  # by hand
-        self._yielded = YieldedBatches(warn_once, arrays_of, ('train_data', 'symbol'))  # by fit
+        self._watch = Watch(warn_once, arrays_of, 'train_data', 'symbol')
 
     update_freq, full_grad_batches = setting('update_freq'), setting('full_grad_batches')
 
@@ -405,11 +404,9 @@ class SVRGModule(Findings, ContribNames):
         finally:
             reference.batch_size = batch_size  # a batch of another size does not change B
         self._svrg.step = Step(is_training, stage=Stage.BEGUN)
-        yielded = (self._default or self)._yielded
-        if is_training and yielded.copies is not None:
-            yielded.check_first_step(data_batch)
-        if is_training and self._loop.unchecked is not None:
-            self._loop.check_first_step(data_batch)
+        watch = (self._default or self)._watch
+        if is_training and watch.is_waiting:
+            watch.check_step(data_batch)
 
     def predict(self, eval_data, *args, **kwargs):
         """Predict as Module does."""
@@ -589,17 +586,17 @@ class SVRGModule(Findings, ContribNames):
         check_together(svrg.settings.features(), {'newton_cg': trained.moves})
         of_fit, is_rewound = self._pass_of_fit
         if train_data is not of_fit:
-            self._loop.begin_pass(train_data, svrg.snapshot.num_update)
+            self._watch.begin_pass(train_data, svrg.snapshot.num_update)
             rewind(train_data)
         elif not is_rewound:
             rewind_for_pass(train_data)
-            self._yielded.end_pass()
         a_pass.rewind = rewind_for_pass(train_data, is_rewound=True)
         synchronize(self)
         workers = workers_of(self, train_data is of_fit)
         with svrg.reference.inputs_kept(self):
             algorithm.take(svrg, trained, a_pass, workers)
-        self._loop.end_pass(train_data, svrg.snapshot.num_update, train_data is not of_fit)
+        if train_data is not of_fit or not is_rewound:  # else nobody can change batches
+            self._watch.end_pass(train_data, svrg.snapshot.num_update)
 
     # Checkpoints
 

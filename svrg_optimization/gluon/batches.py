@@ -33,7 +33,6 @@ class GluonPass(BatchesOfPass):
                 hasattr(each, 'iloc') for each in dataset._data):
             raise TypeError('train_data must be a DataLoader of arrays, and not of pandas, whose '
                             'rows have names: give its ArrayDataset df.to_numpy()')
-        self.first = self.whole_first = None  # the latter not split, on the first device
         self.rewind()
         read = map(self._split, itertools.islice(train_data, count))
         self.first = next(read, None)
@@ -82,9 +81,6 @@ class GluonPass(BatchesOfPass):
             raise ValueError('batch_axis must be the axis of the rows in each input, at least one '
                              'for each of %d devices, or None: the inputs have %s rows along %s'
                              % (len(devices), rows, axes))
-        if self.first is None and not any(isinstance(each, (list, tuple)) for each in batch):
-            self.whole_first = [mapped(lambda each: on_device(each, devices[0]), value)
-                                for value in batch]
         return list(zip(*(_parts_of(value, axis, devices) for value, axis in zip(batch, axes))))
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import operator
 import reprlib
-import threading
 
 from mxnet import autograd, gluon, nd
 from mxnet.ndarray import register
@@ -17,18 +16,6 @@ from .inputs import Inputs, calls_seen
 from .numpy_arrays import arrays_in, as_nd
 
 _is_fresh = operator.attrgetter('_fresh_grad')
-
-
-class _OfThisThread(list):
-    """Arrays of a parameter in the place of the current ones, which other threads go on to see."""
-
-    def __init__(self, arrays, current):
-        super().__init__(arrays)
-        self._current, self._thread = current, threading.get_ident()
-
-    def __getitem__(self, place):
-        is_here = threading.get_ident() == self._thread
-        return super().__getitem__(place) if is_here else self._current[place]
 
 
 class GluonReference(Reference):
@@ -48,7 +35,6 @@ class GluonReference(Reference):
         self.arrays = {}
         self._blocks = set()  # those of the loss function that may be compiled
         self._inputs = []  # of the latest batch that was looked at
-        self._axes_are_checked = False
         self._is_first = False  # whether the next batch is the first one of a pass
         self._mark = object()  # of gradients that this has computed
 
@@ -138,8 +124,7 @@ class GluonReference(Reference):
         self._check_shapes()
         current = {param: (param._data, param._grad) for param in self.arrays}
         try:
-            give({param: (_OfThisThread(data, param._data), gradients)
-                  for param, (data, gradients) in self.arrays.items()})
+            give(self.arrays)
             yield
         finally:
             try:
@@ -241,31 +226,6 @@ class GluonReference(Reference):
         return BatchGradient(self._gradients, summed, rows,
                              [weight / model._loss_scale for weight in weights],
                              [[(as_nd(loss).detach(), 1.)] for loss in losses])
-
-    def check_axes(self, a_pass, warn_once):
-        """Warn, at the first pass, if a batch is not cut along its rows over several devices.
-
-        Then the losses of its parts do not add up to that of the whole batch. Without recording,
-        so Dropout and BatchNorm treat each row alone.
-        """
-        batch, whole, a_pass.whole_first = a_pass.first, a_pass.whole_first, None
-        if self._axes_are_checked or not whole or any(a_pass.states):
-            return
-        self._axes_are_checked = True
-
-        def total(inputs):
-            losses = self.outputs(inputs)[1]
-            weights, *_ = self.rows.count(losses, inputs)
-            return sum(weight * float(as_nd(loss).sum().asscalar())
-                       for weight, loss in zip(weights, losses))
-
-        parts, again, one = total(batch), total(batch), total([whole])
-        if parts == again and abs(parts - one) > 0.01 * abs(one):  # else it draws random numbers
-            warn_once('batch_axis must be the axis of the rows in each input, and not %s: the '
-                      'losses of the parts of a batch on %d devices add up to %.6g, and the loss '
-                      'of the whole batch is %.6g. Give 1 for (T, N, C). If a row counts '
-                      'otherwise beside other rows, no axis is right'
-                      % (self.rows.axes(whole), len(batch), parts, one))
 
     def current_gradients_of(self, batch, corrects):
         """Compute the gradients of a step's batch at the current weights.

@@ -14,7 +14,7 @@ from ..checkpoint.files import read, write
 from ..core.exclusions import check_together
 from ..core.settings import Settings
 from ..core.svrg import SVRG, Stage, Step
-from ..data.custom_loop import YieldedBatches
+from ..data.custom_loop import Watch
 from ..findings import Findings
 from ..kvstore.kinds import is_distributed, warn_of_devices
 from ..kvstore.workers import workers_of_trainer
@@ -155,7 +155,7 @@ class SVRGTrainer(Findings, gluon.Trainer):
         self._batch_sizes = 0  # of the steps since the workers agreed last
         self._summed = None  # rows whose SVRG gradients `step` is to find
         self._keys_on_servers = set()
-        self._yielded = YieldedBatches(self._svrg.warn_once, arrays_of)
+        self._watch = Watch(self._svrg.warn_once, arrays_of, 'training_batches', 'loss_fn')
 
     def _conclude(self, reason):
         if reason == 'stopped early' and not self._trained.moves:
@@ -222,10 +222,9 @@ class SVRGTrainer(Findings, gluon.Trainer):
         if a_pass.first and any(param._deferred_init for param in self._params):
             self._reference.outputs(with_states(a_pass.first, a_pass.states))  # finds the shapes
         self._init_all()
-        self._reference.check_axes(a_pass, self._svrg.warn_once)
         workers = self._agreeing_workers(takes_snapshot=True)
         algorithm.take(self._svrg, trained, a_pass, workers)
-        self._yielded.end_pass(train_data)
+        self._watch.end_pass(train_data, self._svrg.snapshot.num_update)
         a_pass.rewind()
 
     def epochs(self, train_data: Iterable[Any], num_epoch: int, update_freq: int = 2, *,
@@ -315,7 +314,7 @@ class SVRGTrainer(Findings, gluon.Trainer):
     def _as_inputs(self, a_pass, batch):
         """Return a batch as `backward` takes it, in the form of the data; remember it."""
         inputs = tuple(batch[0]) if len(batch) == 1 else tuple(map(list, zip(*batch)))
-        self._yielded.add(inputs)
+        self._watch.add(inputs)
         return a_pass.in_form(inputs)
 
     def _check_ready(self):
@@ -412,7 +411,7 @@ class SVRGTrainer(Findings, gluon.Trainer):
                 for of_devices in inputs):
             raise ValueError('inputs must be lists of one for each of the devices, %s, as '
                              'gluon.utils.split_and_load returns them' % (self._devices,))
-        self._yielded.check_first_step(inputs)
+        self._watch.check_step(inputs)
         before, self._summed = self._summed, None
         batch = list(zip(*inputs)) if in_lists else [inputs]
         try:

@@ -114,7 +114,7 @@ def _train(module, given, batches, epoch, tic):
         batch = next_batch
         if monitor is not None:
             monitor.tic()
-        module._default_bucket._yielded.add(batch)
+        module._default_bucket._watch.add(batch)
         module.forward_backward(batch)
         module.update()
         if isinstance(batch, list):

@@ -6,8 +6,7 @@ import pytest
 
 from blocks import Blocks
 from svrg_optimization import SVRGModule
-from svrg_optimization._warn_once import WarnOnce
-from svrg_optimization.data.custom_loop import LoopOverIterator
+from svrg_optimization.data.custom_loop import Watch
 
 CHANGES = {'mixup': lambda data, label: (data * 0.5 + data[::-1] * 0.5, label),
            'in place': lambda data, label: (data, label.__imul__(0.8)),
@@ -80,9 +79,13 @@ def test_a_loop_may_read_other_data_than_a_sampled_pass():
 
 
 def test_a_new_iterator_is_watched_where_a_dead_one_was():
-    loop = LoopOverIterator(WarnOnce())
+    said = []
+    watch = Watch(lambda *message: said.append(message), list, 'data', 'loss')
     for _ in range(20):  # some of them have the address of the one before
         data = mx.io.NDArrayIter(np.ones((4, 1)), np.ones(4), 2)
-        loop.end_pass(data, 1)
-        assert loop.unchecked is data
-        loop.unchecked = data = None
+        watch.end_pass(data, 1)
+        data.reset()
+        next(data)
+        watch.check_step([mx.nd.zeros((2, 1)), mx.nd.ones(2)])
+        data = None
+    assert len(said) == 20

@@ -1,7 +1,6 @@
 """SVRGTrainer: Gluon's Trainer with SVRG gradients, compared with float64."""
 
 import collections
-import threading
 
 import mxnet as mx
 import numpy as np
@@ -471,25 +470,3 @@ def test_a_layer_that_no_batch_uses_stays(optimizer):
             trainer.step(len(batch[0]), ignore_stale_grad=True)
     for name, layer in layers.items():
         assert (layer.weight.data().asnumpy() == 1).all() == (name == 'not')
-
-
-@pytest.mark.nd_arrays  # which kind MXNet makes is a setting of a thread
-@pytest.mark.parametrize('hybridized', [False, True])
-def test_another_thread_sees_the_current_weights(hybridized):
-    problem, seen = Blocks('linear'), []
-    net, loss = problem.net(hybridized={} if hybridized else None), problem.loss()
-    ones = as_blocks_take(np.ones((1, 4)))
-
-    def objective(data, label):
-        thread = threading.Thread(target=lambda: seen.append(net(ones).asnumpy()))
-        thread.start()
-        thread.join()
-        return loss(net(data), label)
-
-    trainer = problem.trainer(net, loss_fn=objective)
-    for _ in range(2):
-        train(trainer, problem.loader(), 1)
-        expected = net(ones).asnumpy()
-        seen.clear()
-        trainer.backward(*(each[:5] for each in next(iter(problem.loader()))))
-        np.testing.assert_array_equal(seen, [expected] * 2)
