@@ -70,3 +70,8 @@ def check_together(*features):
             if given.get(feature) and given.get(other):
                 raise ValueError('%s with %s, as %s, and not %s'
                                  % (allowed, other, why, given[feature]))
+
+
+def row_sparse(names):
+    """Return what users read of row_sparse arrays; '' without any."""
+    return names and 'row_sparse, as ' + ', '.join(names)

@@ -1,6 +1,6 @@
 """Checks of the arguments of an SVRGTrainer."""
 
-from ..core.exclusions import check_together
+from ..core.exclusions import check_together, row_sparse
 from ..kvstore.horovod import with_horovod
 from ..kvstore.kinds import features_of, is_distributed
 from ..mxnet_repair.kvstore import open_distributed
@@ -28,7 +28,7 @@ def check_params(params, kvstore):
         raise ValueError('params must have different names, and not %s' % names)
 
     def sparse(kind):
-        return ', '.join(param.name for param in params if getattr(param, kind) != 'default')
+        return row_sparse([param.name for param in params if getattr(param, kind) != 'default'])
 
     check_together({'an SVRGTrainer': True, 'row_sparse parameters': sparse('_stype'),
                     'row_sparse gradients of dense parameters': sparse('_grad_stype')},

@@ -1,6 +1,7 @@
 """Executors at the snapshot: those of a second Module of the network, and further ones."""
 
 import functools
+import math
 
 import mxnet as mx
 from mxnet.module import Module
@@ -20,6 +21,7 @@ from .losses import Losses
 # MLP, but SVRG would take a fifth more memory.
 _BATCHES_AT_ONCE = 16
 _BYTES_AT_ONCE = 1 << 21
+_LARGEST = 2 ** 31 - 1  # elements of an array, also of those that csr data do not store
 
 
 class Executors:
@@ -135,7 +137,8 @@ class Executors:
             module = self.module
             size = executor_group.bytes_of_activations(module) + sum(
                 map(bytes_of, [*batch.data, *labels_of(batch)]))
-            most = min(_BATCHES_AT_ONCE, _BYTES_AT_ONCE // size)
+            most = min(_BATCHES_AT_ONCE, _BYTES_AT_ONCE // size,
+                       _LARGEST // max(math.prod(array.shape) for array in batch.data))
             can_merge = (most > 1 and self.loss_reduction.is_row_wise
                          and executor_group.can_merge_batches(module)
                          and self.for_shapes(*[

@@ -8,7 +8,7 @@ import weakref
 
 import mxnet as mx
 
-from ..core.exclusions import check_together
+from ..core.exclusions import check_together, row_sparse
 from ..kvstore import kinds
 from ..kvstore.horovod import with_horovod
 from ..kvstore.keys import KVStoreKeys
@@ -145,13 +145,13 @@ def _checked(module, kvstore, updates, optimizer, optimizer_params):
 def _features_of(module, kvstore):
     """Return what `check_together` takes of a module for a KVStore."""
     parameters, gradients = executor_group.sparse_parameters(module)
-    sparse, are_summed = ', '.join(parameters + gradients), kinds.is_distributed(kvstore) or len(
-        module._context) > 1
+    sparse = row_sparse(parameters + gradients)
+    are_summed = kinds.is_distributed(kvstore) or len(module._context) > 1
     return {'compression_params': module._compression_params,
             'load_optimizer_states': module._preload_opt_states is not None or has_states(
                 module._waiting.get('optimizer')),
             'row_sparse arrays': sparse,
-            'row_sparse gradients of dense parameters': ', '.join(gradients),
+            'row_sparse gradients of dense parameters': row_sparse(gradients),
             'row_sparse gradients to be summed': are_summed and sparse}
 
 

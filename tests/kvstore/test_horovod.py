@@ -119,7 +119,7 @@ def test_the_last_step_of_a_rank_that_has_ended_is_summed(of_two):
 
 def test_what_cannot_be_trained_is_refused(of_two):
     expected = {
-        'row_sparse': 'gradients must be dense with Horovod, .* not w',
+        'row_sparse': 'gradients must be dense with Horovod, .* not row_sparse, as w',
         'wrapped': 'optimizer must not be a DistributedOptimizer',
         'wrapped in Gluon': 'optimizer must not be a DistributedOptimizer',
         'compression': 'compression_params must be None',

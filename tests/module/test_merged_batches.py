@@ -90,11 +90,13 @@ def of_an_ndarray_iter(problem):
                              {'label': problem.targets}, 10, last_batch_handle='discard')
 
 
-@pytest.mark.parametrize('rows, make, size, expected', [
-    (337, overwritten, 1 << 21, [16, 16]), (337, overwritten, 1 << 11, [3] * 11),
-    (330, of_an_ndarray_iter, 1 << 21, [16, 16])])
-def test_csr_batches_are_computed_as_one(merged, monkeypatch, rows, make, size, expected):
-    monkeypatch.setattr(executors, '_BYTES_AT_ONCE', size)
+@pytest.mark.parametrize('rows, make, limits, expected', [
+    (337, overwritten, {}, [16, 16]), (337, overwritten, {'_BYTES_AT_ONCE': 1 << 11}, [3] * 11),
+    (337, overwritten, {'_LARGEST': 3 * 10 * SparseProblem().features.shape[1]}, [3] * 11),
+    (330, of_an_ndarray_iter, {}, [16, 16])])
+def test_csr_batches_are_computed_as_one(merged, monkeypatch, rows, make, limits, expected):
+    for name, value in limits.items():
+        monkeypatch.setattr(executors, name, value)
     problem = SparseProblem(rows)
     assert_pass(problem, problem.bound(), make(problem))
     assert merged == expected
