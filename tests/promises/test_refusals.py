@@ -186,7 +186,7 @@ OF_MODULES = [
 OF_MODULE = [
     ({'update_freq': 1.5}, TypeError, 'update_freq must be an int of 1 or more, not 1.5')]
 OF_TRAINER = [
-    ({'params': [table('table', 'row_sparse')]}, ValueError, 'params must be dense .* not row_sparse, as table'),
+    ({'params': [table('table', 'row_sparse')]}, ValueError, 'params .* not row_sparse, as table'),
     ({'params': [table('table'), table('table')]}, ValueError, 'params must have different names'),
     ({'loss_fn': None}, TypeError, 'loss_fn must be a function'),
     ({'optimizer': 'lbfgs'}, ValueError, "optimizer must be 'newton_cg', .* and not 'lbfgs'"),
