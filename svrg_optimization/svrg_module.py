@@ -34,7 +34,7 @@ from .module.workers import kvstore_of_weights, synchronize, workers_of
 from .mxnet_repair.casts import has_casts
 from .mxnet_repair.executors import without_fusion
 from .mxnet_repair.finder import SWITCH
-from .mxnet_repair.kvstore import set_weights
+from .mxnet_repair.kvstore import raise_updater_error, set_weights
 from .mxnet_repair.loader import mend_for_users
 from .proximal import ProximalOperator, ProximalOperators, weights_of
 from .rate import algorithm
@@ -45,7 +45,17 @@ from .svrg_optimizer import check_rate
 mend_for_users(SWITCH)
 
 
-class SVRGModule(Findings, ContribNames):
+class _CountsSteps(Module):
+    """A Module whose steps are counted, also by ``super(SVRGModule, self).update()``."""
+
+    def update(self):
+        """Update the weights with the gradients, as Module does."""
+        super().update()
+        raise_updater_error(self._kvstore)
+        self._svrg.end_step()
+
+
+class SVRGModule(ContribNames, Findings, _CountsSteps):
     r"""Train a Module with SVRG, the stochastic variance reduced gradient.
 
     It replaces :class:`mxnet.module.Module`: change ``mx.mod.Module(symbol, ...)``
@@ -457,11 +467,13 @@ class SVRGModule(Findings, ContribNames):
             raise RuntimeError('backward needs a forward before it')
         step.stage, step.gradient = Stage.BEGUN, None
         super().backward(out_grads)
-        step.stage, step.out_grads = Stage.COMPUTED if svrg.corrects else Stage.READY, out_grads
+        step.stage, step.out_grads = Stage.COMPUTED, out_grads
         if type(self)._update_svrg_gradients is not SVRGModule._update_svrg_gradients:
             if svrg.corrects:  # an override may read it in `_mod_aux`
                 step.gradient = svrg.reference.gradient(
                     self, None, is_training=step.is_training, out_grads=out_grads)
+            else:
+                step.stage = Stage.READY
             if type(self).update is not SVRGModule.update:
                 return  # as in mxnet.contrib: `update` calls the other method
         if step.stage is Stage.COMPUTED:
@@ -488,6 +500,12 @@ class SVRGModule(Findings, ContribNames):
         if self._svrg.step.stage in (Stage.COMPUTED, Stage.CORRECTING):  # an error stopped backward
             self._update_svrg_gradients()
         super().update()
+
+    def _update_svrg_gradients(self):
+        """Turn the gradients of the latest backward pass into SVRG gradients, in place, once."""
+        rule = self._svrg_grads_update_rule
+        is_ours = getattr(rule, '__func__', None) is ContribNames._svrg_grads_update_rule
+        self._svrg.correct(self, executor_group.gradients(self), formula=None if is_ours else rule)
 
     # Snapshot and full gradient
 

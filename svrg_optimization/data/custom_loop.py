@@ -36,7 +36,8 @@ class Watch:
     def __init__(self, warn_once, arrays_of, yielded_by, loss):
         self._warn_once, self._arrays_of = warn_once, arrays_of
         self._names, self.is_waiting = (yielded_by, loss), False
-        self._copies, self._data, self._checked = [], _nothing, _nothing
+        self._copies, self._data = [], _nothing
+        self._checked = _nothing  # data that are not watched again
         self._end, self._updates = None, 0  # the place of an NDArrayIter after its pass
 
     def begin_pass(self, train_data, updates):
@@ -47,11 +48,12 @@ class Watch:
                             'their end: call train_data.reset() after update_full_grads')
 
     def end_pass(self, train_data, updates):
-        """Watch the first step after a pass over these data."""
-        self.is_waiting, self._copies, self._updates = True, [], updates
+        """Watch the first step after a pass over these data, unless one has been checked."""
         self._data = weakref.ref(train_data) if isinstance(
             train_data, (NDArrayIter, DataLoader)) else _nothing
         self._end = getattr(self._data(), 'cursor', None)
+        self.is_waiting = self._checked() is not train_data
+        self._copies, self._updates = [], updates
 
     def add(self, batch):
         """Copy a batch; the first and the last two are kept, as a loop may read ahead."""
@@ -70,12 +72,12 @@ class Watch:
         if not self.is_waiting or is_at_end and not copies:
             return
         self.is_waiting, self._copies, given = False, [], self._arrays_of(batch)
+        self._checked = self._data
         if copies:
             is_changed = all(_have_changed(given, each) for each in copies)
         else:
-            rows = [] if self._checked() is data else _arrays_of_rows(data)
+            rows = _arrays_of_rows(data)
             is_changed = len(given) == len(rows) and not all(map(_are_rows_of, given, rows))
-            self._checked = self._data  # once: it takes a while
         if is_changed:
             self._warn_once(
                 'the loop, or a subclass, has changed a batch after %s yielded it, and the full '

@@ -1,21 +1,13 @@
 """Names that scripts for the SVRGModule of mxnet.contrib call, override and reach into."""
 
-from mxnet.module import Module
-
 from ..core.correction import correct
 from ..core.full_gradient import FullGradient, share_out
-from ..mxnet_repair.kvstore import raise_updater_error
-from . import executor_group
 from .install import wrapped_optimizer
 from .workers import workers_of
 
 
-class ContribNames(Module):
-    """A Module with these names.
-
-    A subclass of SVRGModule may override the methods, and call Module's ``update`` by
-    ``super(SVRGModule, self).update()``: it counts the step.
-    """
+class ContribNames:
+    """These names, of an SVRGModule. Its steps and passes call only what a subclass overrides."""
 
     _ctx_len = property(lambda module: len(module._context))
     _mod_aux = property(lambda module: module._svrg.reference.executors.module)
@@ -41,18 +33,6 @@ class ContribNames(Module):
         `default_opt` is a name or an Optimizer.
         """
         return wrapped_optimizer(self, default_opt, kvstore, optimizer_params)
-
-    def update(self):
-        """Update the weights with the gradients, as Module does."""
-        super().update()
-        raise_updater_error(self._kvstore)
-        self._svrg.end_step()
-
-    def _update_svrg_gradients(self):
-        """Turn the gradients of the latest backward pass into SVRG gradients, in place, once."""
-        rule = self._svrg_grads_update_rule
-        is_ours = getattr(rule, '__func__', None) is ContribNames._svrg_grads_update_rule
-        self._svrg.correct(self, executor_group.gradients(self), formula=None if is_ours else rule)
 
     def _svrg_grads_update_rule(self, g_curr_batch_curr_weight, g_curr_batch_special_weight,
                                 g_special_weight_all_batch):
