@@ -54,7 +54,7 @@ class Findings:
     @property
     def has_converged(self) -> bool:
         """Whether training had converged at the latest snapshot, to `tol` or to the precision."""
-        return self._svrg.training.has_converged(self._svrg.snapshot.num_taken)
+        return self._svrg.training.has_converged(self._svrg.snapshot.number)
 
     @property
     def result(self) -> Optional[Result]:

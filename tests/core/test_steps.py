@@ -158,6 +158,17 @@ def test_forced_init_params_drops_the_snapshot(training):
     training.check()
 
 
+def test_the_result_is_that_of_the_first_snapshot_after_a_forced_init_params():
+    problem = Problem()
+    module, train_data = problem.bound(sgd={}), problem.iterator()
+    for factor in (1, 2):
+        module.init_params(arg_params={name: factor * value for name, value in
+                                       problem.arg_params().items()}, force_init=True)
+        module.update_full_grads(train_data)
+        assert module.result.objective == module.objective
+
+
+
 @pytest.mark.parametrize('is_train', [None, False])
 def test_a_batch_may_be_overwritten_after_forward(training, is_train):
     """Module has copied it by then. It computes gradients after ``is_train=False`` as well."""
