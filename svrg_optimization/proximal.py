@@ -16,9 +16,6 @@ from ._argument_checks import SMALLEST, checked_number
 
 __all__ = ['L1', 'GroupLasso', 'Box', 'ProximalOperator']
 
-# Elements up to which MXNet's clipped step is faster than its vectorized minimum and maximum.
-_SMALL = 1 << 13
-
 
 class ProximalOperator(Protocol):
     """Proximal operator of a function R, and R itself: the protocol that all operators follow.
@@ -160,12 +157,7 @@ class L1(Box):
     def prox(self, weight: Any, step_size: float) -> None:
         """Soft-threshold a weight in place; see `ProximalOperator.prox`."""
         threshold, library = step_size * self.strength, _library_of(weight)
-        if library is nd and weight.dtype == np.float32 and isinstance(threshold, float) and (
-                SMALLEST <= threshold <= 1 / SMALLEST) and weight.size <= _SMALL:
-            # The same in one call: the weight minus itself, clipped to a bound of float32.
-            nd.sgd_update(weight, weight, lr=1, clip_gradient=threshold, out=weight)
-        else:
-            weight -= library.maximum(library.minimum(weight, threshold), -threshold)
+        weight -= library.maximum(library.minimum(weight, threshold), -threshold)
         super().prox(weight, step_size)
 
     def value(self, weight: Any) -> float:

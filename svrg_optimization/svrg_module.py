@@ -22,6 +22,7 @@ from .data.batch_rows import arrays_of, resized
 from .data.custom_loop import Watch
 from .data.iterators import rewind, rewind_for_pass, rows_of_batch
 from .findings import Findings
+from .kvstore.keys import KVStoreKeys
 from .kvstore.kinds import features_of, is_distributed
 from .module import executor_group, loop
 from .module.checks import check_has_parameters, check_lender, warn_of_ignored
@@ -154,7 +155,6 @@ class SVRGModule(ContribNames, Findings, _CountsSteps):
     [[1.0, -2.0, 3.0]]
     """
 
-    _keys = None  # in the KVStore, once there is one
     _default = None  # of a bucket the one that has the optimizer's names
     _counts_at_start = None  # updates of the optimizer and of the snapshot
 
@@ -179,6 +179,7 @@ class SVRGModule(ContribNames, Findings, _CountsSteps):
         warn_once = WarnOnce()
         self._svrg = SVRG(ModuleReference(self, graph, warn_once, settings), settings, warn_once,
                           Training())
+        self._keys = KVStoreKeys(self._trainable)
         self._waiting = {}  # parts of a checkpoint, for bind and init_optimizer
         self._pass_of_fit = None, False  # its iterator, and whether it stands at the beginning
         self._watch = Watch(warn_once, arrays_of, 'train_data', 'symbol')
@@ -387,15 +388,6 @@ class SVRGModule(ContribNames, Findings, _CountsSteps):
         super().borrow_optimizer(shared_module)
 
     # A step
-
-    def set_states(self, states=None, value=None):
-        """Set the states as Module does. That steps carry them over batches is warned of once."""
-        snapshot = self._snapshot
-        if states is not None and snapshot.is_active and snapshot.num_update > snapshot.taken_at:
-            self._svrg.warn_once(
-                'set_states carries states over batches, and a full gradient takes those from the '
-                'beginning of its pass for all: it is biased. alpha=0 takes plain steps')
-        super().set_states(states, value)
 
     def forward(self, data_batch, is_train=None):
         """Compute the outputs at the current weights.

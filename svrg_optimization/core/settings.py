@@ -92,14 +92,10 @@ def arguments_from(state, given):
     if lost:
         warn('the checkpoint was saved with %s of your own, which it cannot hold: give %s, or the '
              'default is taken' % (' and '.join(lost), ' and '.join(name + '=' for name in lost)))
-    return {**_decoded(saved), **given}
-
-
-def _decoded(state):
-    known = {name: value for name, value in state.items() if value != _LOST}
+    known = {name: value for name, value in saved.items() if name not in lost}
     if 'proximal' in known:
         known['proximal'] = operators_from_json(known['proximal'])
-    return known
+    return {**known, **given}
 
 
 def setting(name):

@@ -54,7 +54,7 @@ def load_state(trainer, state):
     if gradient:
         reference.allocate()  # the arrays that it is compared with
         snapshot['values'] = _renamed(snapshot['values'], ours)
-        gradient['shares'] = [_renamed(share, ours) for share in gradient['shares']]
+        gradient['share'] = _renamed(gradient['share'], ours)
     svrg.check_state(snapshot)
     random_numbers = RandomNumbers(state['random'], state['was_random'])
     trainer._init_all()

@@ -462,13 +462,11 @@ class SVRGTrainer(Findings, gluon.Trainer):
         """
         self._begin_step(batch_size, ignore_stale_grad)
         super().step(batch_size, ignore_stale_grad)
-        self._batch_sizes += batch_size
 
     def update(self, batch_size, ignore_stale_grad=False):
         """Update the weights after `allreduce_grads`, with the errors and warnings of `step`."""
         self._begin_step(batch_size, ignore_stale_grad)
         super().update(batch_size, ignore_stale_grad)
-        self._batch_sizes += batch_size
 
     def _allreduce_grads(self):
         super()._allreduce_grads()
@@ -499,6 +497,7 @@ class SVRGTrainer(Findings, gluon.Trainer):
             self._warn_of_batch_size(batch_size, summed * self._num_workers)
             reference.set_fresh(True, but=self._never_used & {*reference.unused})
             self._summed = None
+        self._batch_sizes += batch_size
 
     def _warn_of_batch_size(self, given, summed):
         is_mean = self._reference.rows.kind == 'mean'

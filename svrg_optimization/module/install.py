@@ -62,7 +62,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     kvstore = _checked(module, kvstore, updates, optimizer, optimizer_params)
     if on_workers:
         kvstore.is_capable = lambda capability: False  # Module asks it whether it updates weights
-    module._keys = keys = KVStoreKeys(module._param_names, module._trainable)
+    module._keys = keys = KVStoreKeys(module._trainable)
     wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
                                        optimizer_params)
     check_rates(wrapped)

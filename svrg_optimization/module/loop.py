@@ -14,7 +14,7 @@ from ..data.iterators import rewind_for_pass
 from ..data.ndarray_iter import is_viewable, views
 from ..early_stopping import EarlyStopping
 from ..rate.run import Run
-from ..svrg_optimizer import check_rates_of_training
+from ..svrg_optimizer import check_rates
 from .trained_module import TrainedModule
 from .workers import check_plan
 
@@ -66,7 +66,7 @@ def _check_arguments(arguments):
 def _train_epochs(module, given, data):
     svrg, default = module._svrg, module._default_bucket
     epochs = range(given.begin_epoch, given.num_epoch)
-    check_rates_of_training(default._optimizer, svrg.settings.tol, svrg.warn_once)
+    check_rates(default._optimizer)
     run = Run(svrg, TrainedModule(default), module.logger, given.train_data, data.take_snapshot)
     if epochs:
         check_plan(default, given.train_data, epochs, not run.is_plain,

@@ -240,21 +240,6 @@ def test_states_that_were_not_saved_cannot_be_loaded(prefix):
     assert bound(load(prefix, 1, False), problem)._snapshot.is_active
 
 
-@pytest.mark.filterwarnings('ignore:with kvstore=None each of the 2 devices')
-def test_different_shares_are_saved_again_under_another_kvstore(prefix):
-    problem = Problem(rows=40)
-    module = train(problem, problem.module(5, context=TWO_DEVICES), 0, 1, kvstore=None)
-    shares = [share['fc_weight'].asnumpy() for share in module._param_dict]
-    assert np.abs(shares[0] - shares[1]).max() > 0.1
-    module.save_checkpoint(prefix, 1)
-    for epoch in (2, 3):
-        module = load(prefix, epoch - 1, False, context=TWO_DEVICES)
-        train(problem, module, epoch - 1, epoch)
-        module.save_checkpoint(prefix, epoch)
-        for share, expected in zip(module._param_dict, shares):
-            np.testing.assert_array_equal(share['fc_weight'].asnumpy(), expected)
-
-
 @pytest.mark.filterwarnings('ignore:training did not converge')
 def test_what_is_learned_beside_sgd_is_written_with_and_without_pairs(prefix):
     module = PROBLEM.module(tol=1e-9)
