@@ -90,10 +90,6 @@ class GluonReference(Reference):
         self.allocate()
         return {param.name: as_nd(param._data) for param in self.arrays}
 
-    def load_random_numbers(self, numbers):
-        """Go on with random numbers of a file."""
-        self.numbers, self.never_used = numbers, None
-
     # Steps
 
     def set_fresh(self, is_fresh, but=()):

@@ -67,7 +67,7 @@ def load_state(trainer, state):
         updater.states_synced = dict.fromkeys(updater.states, False)
     _load_scheduler(optimizer.lr_scheduler, state['scheduler'])
     reference.rows.kind = reference.rows.kind or state['loss']
-    reference.load_random_numbers(random_numbers)
+    reference.numbers, reference.never_used = random_numbers, None
     svrg.load_state(snapshot, ours)
     svrg.drop_snapshot_without(param.name for param in reference.trained())
 

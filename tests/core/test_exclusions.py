@@ -7,8 +7,9 @@ import pytest
 
 from svrg_optimization.core import exclusions
 
-PAIRS = [(feature, allowed, other) for feature, allowed, others, _ in exclusions.EXCLUSIONS
-         for other in others]
+PAIRS = [(feature, allowed % feature if '%' in allowed else allowed, other)
+         for features, allowed, others, _ in exclusions.EXCLUSIONS
+         for feature in features for other in others]
 
 
 @pytest.mark.parametrize('feature, allowed, other', PAIRS)
