@@ -209,7 +209,7 @@ class SVRGModule(ContribNames, Findings, _CountsSteps):
         rate = check_rate('learning_rate', rate)
         if not module.optimizer_initialized:
             raise RuntimeError('learning_rate needs an optimizer: call init_optimizer first')
-        check_together({'another learning_rate': rate}, features_of(
+        check_together({'another learning_rate': str(rate)}, features_of(
             module._kvstore, module._update_on_kvstore), features_of_optimizer(
                 module._optimizer, {}))
         module._optimizer.set_learning_rate(rate)

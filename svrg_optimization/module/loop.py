@@ -29,7 +29,11 @@ def fit(**arguments):
     given, module = SimpleNamespace(**arguments), arguments['self']
     if given.validation_metric is None:
         given.validation_metric = given.eval_metric
-    _check_arguments(arguments)
+    check_epoch('begin_epoch', given.begin_epoch)
+    check_epoch('num_epoch', given.num_epoch)
+    check_iterator('train_data', given.train_data)
+    if given.eval_data is not None:
+        check_iterator('eval_data', given.eval_data)
     for callback in _as_list(given.eval_end_callback):
         if isinstance(callback, EarlyStopping):
             callback.check_metric(given.eval_data, given.validation_metric)
@@ -53,14 +57,6 @@ def fit(**arguments):
     except BaseException:  # Ctrl-C too
         module._conclude('interrupted')
         raise
-
-
-def _check_arguments(arguments):
-    for name, value in arguments.items():
-        if name.endswith('_epoch'):
-            check_epoch(name, value)
-        elif name == 'train_data' or name == 'eval_data' and value is not None:
-            check_iterator(name, value)
 
 
 def _train_epochs(module, given, data):

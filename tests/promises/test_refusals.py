@@ -278,10 +278,10 @@ ROWS = {
                              ValueError, FINITE),
     'lr of an optimizer': (lambda module, _: setattr(module._optimizer, 'lr', np.float32('nan')),
                            ValueError, FINITE),
-    'set rate beside scheduler': (
-        lambda *_: setattr(Problem().bound(sgd={'lr_scheduler': mx.lr_scheduler.FactorScheduler(
-            9)}), 'learning_rate', 0.1), ValueError,
-        'learning_rate must not be set'),
+    **{'set rate %g beside scheduler' % rate: (
+        lambda *_, rate=rate: setattr(Problem().bound(sgd={
+            'lr_scheduler': mx.lr_scheduler.FactorScheduler(9)}), 'learning_rate', rate),
+        ValueError, 'learning_rate must not be set') for rate in (0.1, 0)},
     'set rate without an optimizer': (
         on(lambda problem: problem.bound(), attribute('learning_rate', 0.1)), RuntimeError,
         'learning_rate needs an optimizer: call init_optimizer'),
