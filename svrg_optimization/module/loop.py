@@ -29,11 +29,11 @@ def fit(**arguments):
     given, module = SimpleNamespace(**arguments), arguments['self']
     if given.validation_metric is None:
         given.validation_metric = given.eval_metric
-    check_epoch('begin_epoch', given.begin_epoch)
-    check_epoch('num_epoch', given.num_epoch)
     check_iterator('train_data', given.train_data)
     if given.eval_data is not None:
         check_iterator('eval_data', given.eval_data)
+    check_epoch('begin_epoch', given.begin_epoch)
+    check_epoch('num_epoch', given.num_epoch)
     for callback in _as_list(given.eval_end_callback):
         if isinstance(callback, EarlyStopping):
             callback.check_metric(given.eval_data, given.validation_metric)
