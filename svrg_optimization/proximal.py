@@ -11,15 +11,10 @@ from typing import Any, Protocol
 
 import numpy as np
 from mxnet import ndarray as nd
-from mxnet import optimizer as opt
 
 from ._argument_checks import SMALLEST, checked_number
-from .svrg_optimizer import class_name_and_arguments
 
 __all__ = ['L1', 'GroupLasso', 'Box', 'ProximalOperator']
-
-# Elements up to which MXNet's clipped step is faster than its vectorized minimum and maximum.
-_SMALL = 1 << 13
 
 
 class ProximalOperator(Protocol):
@@ -162,12 +157,7 @@ class L1(Box):
     def prox(self, weight: Any, step_size: float) -> None:
         """Soft-threshold a weight in place; see `ProximalOperator.prox`."""
         threshold, library = step_size * self.strength, _library_of(weight)
-        if library is nd and weight.dtype == np.float32 and isinstance(threshold, float) and (
-                SMALLEST <= threshold <= 1 / SMALLEST) and weight.size <= _SMALL:
-            # The same in one call: the weight minus itself, clipped to a bound of float32.
-            nd.sgd_update(weight, weight, lr=1, clip_gradient=threshold, out=weight)
-        else:
-            weight -= library.maximum(library.minimum(weight, threshold), -threshold)
+        weight -= library.maximum(library.minimum(weight, threshold), -threshold)
         super().prox(weight, step_size)
 
     def value(self, weight: Any) -> float:
@@ -298,21 +288,6 @@ class ProximalOperators:
             if name not in trainable:
                 raise ValueError('proximal must be for trained parameters (%s), not for %r'
                                  % (', '.join(trainable), name))
-
-    def check_optimizer(self, optimizer, optimizer_params, on_servers=False):
-        """Raise a ValueError if the operators do not fit an optimizer or the KVStore."""
-        if not self.by_name:
-            return
-        if on_servers:
-            raise ValueError('proximal must be None where the servers of a kvstore update the '
-                             "weights: with 'dist_async', or MXNET_UPDATE_ON_KVSTORE=1")
-        klass, name, arguments = class_name_and_arguments(optimizer, optimizer_params)
-        momentum = arguments.get('momentum')
-        # Without momentum nag steps as sgd does.
-        if name != 'newton_cg' and (momentum or klass not in (opt.SGD, opt.NAG)):
-            raise ValueError('optimizer must be newton_cg, or sgd without momentum, for proximal, '
-                             'not %s%s: a step of one rate' % (
-                                 name, ' with momentum %g' % momentum if momentum else ''))
 
     def steps(self, idx2name):
         """Map each parameter's name and numbers to the function that applies its operator."""

@@ -8,12 +8,13 @@ import mxnet as mx
 from mxnet.module import BucketingModule
 
 from .checkpoint.of_module import arguments_of, read_checkpoint, save
+from .findings import Findings
 from .module.install import optimizer_kept_on_error
 from .mxnet_repair.casts import has_casts
 from .svrg_module import SVRGModule
 
 
-class SVRGBucketingModule(BucketingModule):
+class SVRGBucketingModule(Findings, BucketingModule):
     """Train a BucketingModule with SVRG.
 
     All buckets share one snapshot of the weights and one full gradient, the
@@ -92,11 +93,8 @@ class SVRGBucketingModule(BucketingModule):
     _svrg = property(lambda module: module._default_bucket._svrg)
     _optimizer = property(lambda module: module._default_bucket._optimizer)
     _param_dict = property(lambda module: module._default_bucket._param_dict)
-    gradient_norm, has_converged = SVRGModule.gradient_norm, SVRGModule.has_converged
-    result, _conclude = SVRGModule.result, SVRGModule._conclude
-    _snapshot = SVRGModule._snapshot
-    learning_rate, objective = SVRGModule.learning_rate, SVRGModule.objective
-    update_freq, alpha, tol = SVRGModule.update_freq, SVRGModule.alpha, SVRGModule.tol
+    _snapshot, _trained = SVRGModule._snapshot, SVRGModule._trained
+    learning_rate, update_freq = SVRGModule.learning_rate, SVRGModule.update_freq
     full_grad_batches = SVRGModule.full_grad_batches
 
     # Buckets: BucketingModule binds a bucket that exists and makes only those that are missing.

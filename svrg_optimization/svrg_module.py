@@ -4,7 +4,6 @@ import contextlib
 import inspect
 import json
 import logging
-import numbers
 import reprlib
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Union
@@ -14,26 +13,25 @@ import numpy as np
 from mxnet.module import Module
 
 from ._argument_checks import check_iterator
-from ._warn_once import WarnOnce, warn
+from ._warn_once import WarnOnce
 from .checkpoint.of_module import arguments_of, read_checkpoint, save
-from .core.correction import correct
-from .core.full_gradient import FullGradient, share_out
-from .core.requirements import ALL_ROWS, require
+from .core.exclusions import check_together
 from .core.settings import Settings, setting
 from .core.svrg import SVRG, Stage, Step
 from .data.batch_rows import arrays_of, resized
-from .data.custom_loop import LoopOverIterator, YieldedBatches
+from .data.custom_loop import Watch
 from .data.iterators import rewind, rewind_for_pass, rows_of_batch
-from .kvstore.horovod import is_wrapped
+from .findings import Findings
 from .kvstore.keys import KVStoreKeys
-from .kvstore.kinds import is_distributed
-from .kvstore.workers import exchange
+from .kvstore.kinds import features_of, is_distributed
 from .module import executor_group, loop
-from .module.install import install, optimizer_kept_on_error, wrapped_optimizer
+from .module.checks import check_has_parameters, check_lender, warn_of_ignored
+from .module.contrib import ContribNames
+from .module.install import install, optimizer_kept_on_error
 from .module.passes import Pass
 from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
-from .module.workers import kvstore_of_weights, servers_hold_states, synchronize, workers_of
+from .module.workers import kvstore_of_weights, synchronize, workers_of
 from .mxnet_repair.casts import has_casts
 from .mxnet_repair.executors import without_fusion
 from .mxnet_repair.finder import SWITCH
@@ -41,17 +39,11 @@ from .mxnet_repair.kvstore import raise_updater_error, set_weights
 from .mxnet_repair.loader import mend_for_users
 from .proximal import ProximalOperator, ProximalOperators, weights_of
 from .rate import algorithm
-from .rate.objective import Objective
-from .rate.optimizer import check_newton_cg, moves_weights, with_default_arguments
+from .rate.optimizer import features_of_optimizer, with_default_arguments
 from .rate.training import Training
-from .svrg_optimizer import check_rate, check_rates, class_name_and_arguments
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from .rate.result import Result
+from .svrg_optimizer import check_rate
 
 mend_for_users(SWITCH)
-_DEFAULTS = 'sgd', (('learning_rate', 0.01),)  # of Module.init_optimizer and of fit
 
 
 class _CountsSteps(Module):
@@ -64,7 +56,7 @@ class _CountsSteps(Module):
         self._svrg.end_step()
 
 
-class SVRGModule(_CountsSteps):
+class SVRGModule(ContribNames, Findings, _CountsSteps):
     r"""Train a Module with SVRG, the stochastic variance reduced gradient.
 
     It replaces :class:`mxnet.module.Module`: change ``mx.mod.Module(symbol, ...)``
@@ -187,32 +179,12 @@ class SVRGModule(_CountsSteps):
         warn_once = WarnOnce()
         self._svrg = SVRG(ModuleReference(self, graph, warn_once, settings), settings, warn_once,
                           Training())
-        self._ctx_len = len(self._context)  # for code written for mxnet.contrib
-        self._keys = KVStoreKeys(self._param_names, self._trainable)
+        self._keys = KVStoreKeys(self._trainable)
         self._waiting = {}  # parts of a checkpoint, for bind and init_optimizer
         self._pass_of_fit = None, False  # its iterator, and whether it stands at the beginning
-        self._loop = LoopOverIterator(warn_once)  # by hand
-        self._yielded = YieldedBatches(warn_once, arrays_of, ('train_data', 'symbol'))  # by fit
+        self._watch = Watch(warn_once, arrays_of, 'train_data', 'symbol')
 
-    update_freq, alpha, tol = setting('update_freq'), setting('alpha'), setting('tol')
-    full_grad_batches = setting('full_grad_batches')
-
-    @property
-    def has_converged(self) -> bool:
-        """Whether training had converged at the latest snapshot, to `tol` or to the precision."""
-        return self._svrg.training.has_converged(self._snapshot.num_taken)
-
-    @property
-    def result(self) -> 'Optional[Result]':
-        """What the latest snapshot found and, after `fit`, why it ended. None before a snapshot."""
-        return self._svrg.training.result(
-            Objective(self._svrg, TrainedModule(self._default_bucket)))
-
-    def _conclude(self, reason):
-        """Let the result say why a training has ended before its last epoch."""
-        if self._snapshot.is_active:
-            self._svrg.training.conclude(
-                Objective(self._svrg, TrainedModule(self._default_bucket)), reason)
+    update_freq, full_grad_batches = setting('update_freq'), setting('full_grad_batches')
 
     @property
     def learning_rate(self) -> Optional[float]:
@@ -237,65 +209,16 @@ class SVRGModule(_CountsSteps):
         rate = check_rate('learning_rate', rate)
         if not module.optimizer_initialized:
             raise RuntimeError('learning_rate needs an optimizer: call init_optimizer first')
-        if module._optimizer.lr_scheduler is not None or servers_hold_states(
-                module) or moves_weights(module._optimizer):
-            raise ValueError('learning_rate must not be set, to %r, with an lr_scheduler or '
-                             'newton_cg, or if servers update the weights, which do not see '
-                             'it' % rate)
+        check_together({'another learning_rate': str(rate)}, features_of(
+            module._kvstore, module._update_on_kvstore), features_of_optimizer(
+                module._optimizer, {}))
         module._optimizer.set_learning_rate(rate)
-
-    @property
-    def gradient_norm(self) -> Optional[float]:
-        r"""Largest component of the gradient at the latest snapshot; None before the first.
-
-        It is that of the mean objective per row, with the weight decay that the
-        optimizer applies,
-
-        .. math:: \max_i |\mu_i / B + wd_i \tilde w_i|,
-
-        over the parameters that are updated. If you set `rescale_grad` to r, wd
-        is divided by B r, or by B r W with W synchronous workers; if the
-        loss is a mean, without the factor B. With `proximal` it is the
-        largest component of the gradient mapping at the current learning rate
-        :math:`\eta`,
-
-        .. math:: (\tilde w - \mathrm{prox}_{\eta R}(\tilde w - \eta \nabla F(\tilde w)))
-                  / \eta.
-
-        With newton_cg that rate is 1.
-        """
-        return Objective(self._svrg, TrainedModule(self._default_bucket)).norm
-
-    @property
-    def objective(self) -> Optional[float]:
-        """Mean objective per row at the latest snapshot.
-
-        It is the mean loss of all rows, plus half the weight decay times the squared weights,
-        plus the value of the proximal operators. It is None before the first snapshot, and if
-        the loss is a custom operator, whose value is not known.
-        """
-        return Objective(self._svrg, TrainedModule(self._default_bucket)).value
 
     _default_bucket = property(lambda module: module._default or module)
     _snapshot = property(lambda module: module._svrg.snapshot)
-    _mod_aux = property(lambda module: module._svrg.reference.executors.module)
+    _trained = property(lambda module: TrainedModule(module._default_bucket))
     _trainable = property(lambda module: [
         name for name in module._param_names if name not in module._fixed_param_names])
-
-    @property
-    def _param_dict(self):
-        full_gradient = self._snapshot.full_gradient
-        if not full_gradient:
-            return None
-        full_gradient.may_be_written = True
-        return full_gradient.shares
-
-    @_param_dict.setter
-    def _param_dict(self, shares):
-        full_gradient = FullGradient(self._svrg.reference.new_sum())
-        full_gradient.shares, full_gradient.may_be_written = shares, True
-        full_gradient.shares_differ = True
-        self._snapshot.replace(full_gradient)
 
     # Binding and parameters
 
@@ -331,8 +254,6 @@ class SVRGModule(_CountsSteps):
             svrg.step = Step(stage=Stage.NOT_BEGUN)
             if for_training:
                 svrg.snapshot = shared.snapshot if shared else snapshot
-                self._has_our_formula = SVRGModule._svrg_grads_update_rule is getattr(
-                    self._svrg_grads_update_rule, '__func__', None)
                 waiting = self._waiting.get('svrg')
                 if waiting:
                     svrg.check_state(waiting)
@@ -438,9 +359,9 @@ class SVRGModule(_CountsSteps):
             If `kvstore` is None with several devices: each device then trains by itself, as in
             Module.
         """
-        self._check_has_parameters('init_optimizer')
+        check_has_parameters(self, 'init_optimizer')
         if self.optimizer_initialized and not force_init:
-            self._warn_of_ignored(optimizer, optimizer_params)
+            warn_of_ignored(self, optimizer, optimizer_params)
             super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
             return
         optimizer_params = with_default_arguments(optimizer, optimizer_params)
@@ -449,25 +370,6 @@ class SVRGModule(_CountsSteps):
             install(self, kvstore, optimizer, optimizer_params,
                     lambda kvstore, wrapped: init_optimizer(kvstore, wrapped, optimizer_params,
                                                             force_init))
-
-    def _warn_of_ignored(self, optimizer, optimizer_params):
-        """Warn of arguments that the optimizer, which is there already, does not have."""
-        if tuple(dict(optimizer_params).items()) == _DEFAULTS[1]:  # maybe they are left out
-            optimizer_params = {}
-            if optimizer == _DEFAULTS[0]:
-                return
-        klass, _, given = class_name_and_arguments(optimizer, optimizer_params)
-        installed, _, has = class_name_and_arguments(self._optimizer, {})
-        if klass is not installed or (not isinstance(optimizer, str)
-                                      and has is not given):
-            ignored = ['optimizer=%r' % (optimizer,)]
-        else:
-            ignored = ['%s=%r' % (name, value) for name, value in given.items()
-                       if isinstance(optimizer, str) and isinstance(value, numbers.Real)
-                       and value != has.get('lr' if name == 'learning_rate' else name, value)]
-        if ignored:
-            warn('%s is ignored, since the module has its optimizer already: for another one call '
-                 'init_optimizer(..., force_init=True) before fit' % ' and '.join(ignored))
 
     def borrow_optimizer(self, shared_module):
         """Use the optimizer of another module, which shares its parameters.
@@ -478,44 +380,14 @@ class SVRGModule(_CountsSteps):
             If `shared_module` is a plain Module with a distributed KVStore or Horovod, or the
             settings of this module do not allow its optimizer.
         """
-        assert shared_module.optimizer_initialized
-        check_rates(shared_module._optimizer)
-        check_newton_cg(shared_module._optimizer, {}, self.alpha, on_servers=False,
-                    batches=self.full_grad_batches)
-        lent = getattr(shared_module, '_proximal', None)
-        if lent is not self._proximal and any(each and each.by_name
-                                              for each in (lent, self._proximal)):
-            raise ValueError('proximal must be None for a module that borrows an optimizer, and '
-                             'for shared_module')
-        has_same_keys = (shared_module._update_on_kvstore
-                         or shared_module._param_names == self._param_names)
-        if not has_same_keys and moves_weights(shared_module._optimizer):
-            raise ValueError('shared_module must have the same parameters with newton_cg')
-        if isinstance(shared_module, SVRGModule):
+        is_ours = isinstance(shared_module, SVRGModule)
+        check_lender(self, shared_module, is_ours)
+        if is_ours:
             self._keys = shared_module._keys
             self._counts_at_start = shared_module._counts_at_start
-        elif is_distributed(shared_module._kvstore) or is_wrapped(shared_module._optimizer):
-            raise ValueError('shared_module must be an SVRGModule if its kvstore is distributed '
-                             'or its optimizer is of Horovod, not %r' % shared_module)
         super().borrow_optimizer(shared_module)
 
-    def _create_optimizer(self, optimizer, default_opt, kvstore, optimizer_params):
-        """Return the wrapper, named `optimizer`, of `default_opt`, which steps the weights.
-
-        `default_opt` is a name or an Optimizer.
-        """
-        return wrapped_optimizer(self, default_opt, kvstore, optimizer_params)
-
     # A step
-
-    def set_states(self, states=None, value=None):
-        """Set the states as Module does. That steps carry them over batches is warned of once."""
-        snapshot = self._snapshot
-        if states is not None and snapshot.is_active and snapshot.num_update > snapshot.taken_at:
-            self._svrg.warn_once(
-                'set_states carries states over batches, and a full gradient takes those from the '
-                'beginning of its pass for all: it is biased. alpha=0 takes plain steps')
-        super().set_states(states, value)
 
     def forward(self, data_batch, is_train=None):
         """Compute the outputs at the current weights.
@@ -523,7 +395,7 @@ class SVRGModule(_CountsSteps):
         A batch of another size is accepted; the full gradient is scaled to it.
         """
         if not (self.binded and self.params_initialized):
-            self._check_has_parameters('forward')
+            check_has_parameters(self, 'forward')
         reference = self._svrg.reference
         is_training = self.for_training if is_train is None else is_train
         batch_size = reference.batch_size
@@ -534,15 +406,13 @@ class SVRGModule(_CountsSteps):
         finally:
             reference.batch_size = batch_size  # a batch of another size does not change B
         self._svrg.step = Step(is_training, stage=Stage.BEGUN)
-        yielded = (self._default or self)._yielded
-        if is_training and yielded.copies is not None:
-            yielded.check_first_step(data_batch)
-        if is_training and self._loop.unchecked is not None:
-            self._loop.check_first_step(data_batch)
+        watch = (self._default or self)._watch
+        if is_training and watch.is_waiting:
+            watch.check_step(data_batch)
 
     def predict(self, eval_data, *args, **kwargs):
         """Predict as Module does."""
-        self._check_has_parameters('predict')
+        check_has_parameters(self, 'predict')
         if not isinstance(eval_data, (np.ndarray, mx.nd.NDArray, mx.io.DataIter)):
             raise TypeError('eval_data must be a DataIter or an array, as to_numpy() makes of a '
                             'DataFrame, and not %s' % reprlib.repr(eval_data))
@@ -552,7 +422,7 @@ class SVRGModule(_CountsSteps):
 
     def score(self, eval_data, *args, **kwargs):
         """Evaluate a metric as Module does."""
-        self._check_has_parameters('score')
+        check_has_parameters(self, 'score')
         check_iterator('eval_data', eval_data)
         return super().score(eval_data, *args, **kwargs)
 
@@ -561,16 +431,8 @@ class SVRGModule(_CountsSteps):
     def get_params(self):
         """Return the parameters as Module does."""
         if not self.params_initialized:
-            self._check_has_parameters('get_params')
+            check_has_parameters(self, 'get_params')
         return super().get_params()
-
-    def _check_has_parameters(self, method, and_optimizer=False):
-        if not (self.binded and self.params_initialized and (
-                self.optimizer_initialized or not and_optimizer)):
-            raise AssertionError(  # as in Module, which says nothing
-                '%s needs a module that is bound and has parameters%s: call fit before it, or bind '
-                'and init_params or set_params%s' % (method, *(
-                    (' and an optimizer', ', and init_optimizer') if and_optimizer else ('', ''))))
 
     def __getstate__(self):
         raise TypeError('an SVRGModule cannot be copied or pickled: save_checkpoint(prefix, epoch) '
@@ -591,7 +453,7 @@ class SVRGModule(_CountsSteps):
             If there was no `forward` before it.
         """
         if not (self.binded and self.params_initialized):
-            self._check_has_parameters('backward')
+            check_has_parameters(self, 'backward')
         svrg, step = self._svrg, self._svrg.step
         if step.stage is Stage.NOT_BEGUN:
             raise RuntimeError('backward needs a forward before it')
@@ -626,26 +488,16 @@ class SVRGModule(_CountsSteps):
             `out_grads`.
         """
         if not (self.binded and self.optimizer_initialized):
-            self._check_has_parameters('update', and_optimizer=True)
+            check_has_parameters(self, 'update', and_optimizer=True)
         if self._svrg.step.stage in (Stage.COMPUTED, Stage.CORRECTING):  # an error stopped backward
             self._update_svrg_gradients()
         super().update()
 
     def _update_svrg_gradients(self):
         """Turn the gradients of the latest backward pass into SVRG gradients, in place, once."""
-        self._svrg.correct(self, executor_group.gradients(self), formula=(
-            None if self._has_our_formula else self._svrg_grads_update_rule))
-
-    def _svrg_grads_update_rule(self, g_curr_batch_curr_weight, g_curr_batch_special_weight,
-                                g_special_weight_all_batch):
-        """Return the first argument, overwritten with it minus the second plus the third.
-
-        They are NDArrays of one parameter on one device: the gradient of the batch at the
-        current weights, the gradient at the snapshot times α, and the device's share of the
-        full gradient times α, scaled to the rows of the batch; float32 for float16.
-        """
-        correct(g_curr_batch_curr_weight, g_curr_batch_special_weight, g_special_weight_all_batch)
-        return g_curr_batch_curr_weight
+        rule = self._svrg_grads_update_rule
+        is_ours = getattr(rule, '__func__', None) is ContribNames._svrg_grads_update_rule
+        self._svrg.correct(self, executor_group.gradients(self), formula=None if is_ours else rule)
 
     # Snapshot and full gradient
 
@@ -741,32 +593,20 @@ class SVRGModule(_CountsSteps):
         if svrg.settings.is_plain:
             return
         a_pass = Pass(train_data, svrg.settings.batches_after(svrg.snapshot.num_taken))
-        if a_pass.count is not None:
-            require(ALL_ROWS, {'newton_cg': trained.moves}, 'full_grad_batches', a_pass.count)
+        check_together(svrg.settings.features(), {'newton_cg': trained.moves})
         of_fit, is_rewound = self._pass_of_fit
         if train_data is not of_fit:
-            self._loop.begin_pass(train_data, svrg.snapshot.num_update)
+            self._watch.begin_pass(train_data, svrg.snapshot.num_update)
             rewind(train_data)
         elif not is_rewound:
             rewind_for_pass(train_data)
-            self._yielded.end_pass()
         a_pass.rewind = rewind_for_pass(train_data, is_rewound=True)
         synchronize(self)
         workers = workers_of(self, train_data is of_fit)
         with svrg.reference.inputs_kept(self):
             algorithm.take(svrg, trained, a_pass, workers)
-        self._loop.end_pass(train_data, svrg.snapshot.num_update, train_data is not of_fit)
-
-    # These two are kept for code written for mxnet.contrib: a pass does not call them.
-
-    def _accumulate_kvstore(self, key, value):
-        """Sum one parameter's full gradient, a list of one NDArray a device, in the KVStore."""
-        exchange(self._kvstore, self._keys, self._snapshot.full_gradient.shares,
-                 {key: value})
-
-    def _allocate_gradients(self, key, value):
-        """Give each device its share of a full gradient that all devices have whole."""
-        share_out(self._snapshot.full_gradient.shares, key, value)
+        if train_data is not of_fit or not is_rewound:  # else nobody can change batches
+            self._watch.end_pass(train_data, svrg.snapshot.num_update)
 
     # Checkpoints
 

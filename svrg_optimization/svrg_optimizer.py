@@ -18,8 +18,8 @@ _SUFFIX = '_full'
 _RATES = {'lr': 'learning_rate', 'wd': 'wd'}  # attributes of an optimizer
 
 
-def check_optimizer(optimizer):
-    """Raise an error unless this is an Optimizer or a name that is registered."""
+def check_optimizer(optimizer, optimizer_params):
+    """Raise an error unless this is an Optimizer or a registered name, and its scheduler is one."""
     names = opt.Optimizer.opt_registry
     if not isinstance(optimizer, (str, opt.Optimizer)):
         raise TypeError('optimizer must be a str or an mxnet.optimizer.Optimizer, not %r'
@@ -29,6 +29,9 @@ def check_optimizer(optimizer):
                          'not %r' % (', '.join(sorted(
                              name for name in names if name[0] != '_' and name not in (
                                  'newton_cg', 'test'))), optimizer))
+    scheduler = class_name_and_arguments(optimizer, optimizer_params)[-1].get('lr_scheduler')
+    if scheduler is not None and (isinstance(scheduler, type) or not callable(scheduler)):
+        raise TypeError('lr_scheduler must be an object or None, not %r' % (scheduler,))
 
 
 def check_rate(name, rate):
@@ -48,15 +51,6 @@ def check_rates(optimizer):
         of_params = {param.name: getattr(param, kind) for param in optimizer.param_dict.values()}
         for name, value in {**getattr(optimizer, kind), **of_params}.items():
             check_rate('%s of %s' % (kind, name), value)
-
-
-def check_rates_of_training(optimizer, tol, warn_once):
-    """Check the rates as they are now; warn once of a rate of 0, which comes no nearer to `tol`."""
-    check_rates(optimizer)
-    optimizer = getattr(optimizer, 'default_opt', optimizer)
-    if tol is not None and optimizer.lr_scheduler is None and optimizer.lr == 0:
-        warn_once('learning_rate is 0, with which no step moves the weights, and should be above '
-                  '0 with tol')
 
 
 def _register(klass):

@@ -34,17 +34,12 @@ def correct(gradient, snapshot_gradient, full, alpha=1):
         difference = gradient - snapshot_gradient
         (full if is_row_sparse(full) else with_all_rows(full)).copyto(gradient)
         _add(gradient, difference)
-    elif gradient.dtype != full.dtype:
-        gradient[:] = svrg_gradient(gradient.astype(full.dtype),
-                                    snapshot_gradient.astype(full.dtype), full, alpha)
-    elif alpha == 1:
-        gradient -= snapshot_gradient  # without temporary arrays
-        gradient += full
-    elif gradient.dtype == np.float32:
+    elif gradient.dtype == full.dtype and (alpha == 1 or gradient.dtype == np.float32):
         _add(gradient, snapshot_gradient, -alpha)  # without temporary arrays, with a float32 α
         _add(gradient, full, alpha)
     else:
-        gradient[:] = svrg_gradient(gradient, snapshot_gradient, full, alpha)
+        gradient[:] = svrg_gradient(gradient.astype(full.dtype),
+                                    snapshot_gradient.astype(full.dtype), full, alpha)
 
 
 def correct_batch(gradients, at_snapshot, full_gradient, alpha=1, formula=None):

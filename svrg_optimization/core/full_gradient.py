@@ -183,31 +183,28 @@ class FullGradient:
                 if not all(flag.asscalar() for flag in of_devices)]
 
     def state(self):
-        """Return what a file has. If all shares are equal, it contains only the first."""
+        """Return what a file has: the share of a device, the mean of all where they differ."""
+        share = self.shares[0] if not self.shares_differ else {
+            name: total / len(self.shares) for name, total in self.totals().items()}
         return {'rows': self.rows, 'batches': self.batches, 'batch_size': self.batch_size,
-                'loss': self.loss, 'devices': len(self.shares),
-                'shares': self.shares if self.shares_differ else self.shares[:1]}
+                'loss': self.loss, 'devices': len(self.shares), 'share': share}
 
     def load_state(self, state):
         """Set what `state` has returned, for any number of devices.
 
         Parameters that it lacks are left out.
         """
-        shares = [{name: array.asnumpy() for name, array in share.items()}
-                  for share in state['shares']]
-        self.shares = [{name: value for name, value in share.items() if name in shares[0]}
-                       for share in self.shares]
-        self.shares_differ = state['devices'] == len(self.shares) == len(shares) > 1
-        shares = shares * (state['devices'] if len(shares) == 1 else 1)
         self.batch_size = self.batch_size or state['batch_size']
         units = 1 / self.scale_for(state['batch_size'])
-        for device, share in enumerate(self.shares):
+        saved = {name: array.asnumpy() * (units * state['devices'] / len(self.shares))
+                 for name, array in state['share'].items()}
+        self.shares = [{name: value for name, value in share.items() if name in saved}
+                       for share in self.shares]
+        for share in self.shares:
             for name, value in share.items():
-                if len(shares) == len(self.shares):
-                    value[:] = shares[device][name] * units
-                else:
-                    value[:] = sum(other[name] for other in shares) * (units / len(self.shares))
+                value[:] = saved[name]
         self.batches, self.rows, self.loss = state['batches'], state['rows'], state['loss'] * units
+        self.shares_differ = False
 
 
 def share_out(shares, name, totals):

@@ -6,7 +6,7 @@ from .._argument_checks import checked_bool, checked_count, checked_number
 from .._warn_once import warn
 from ..alpha import checked_coefficient
 from ..proximal import operators_as_json, operators_from_json
-from .requirements import ALL_ROWS, SNAPSHOTS, require
+from .exclusions import check_together
 
 _COEFFICIENT = 'a number from 0 to 1 or a callable that returns one'
 _LOST = 'a function or an operator of your own'  # in a file, in the place of one
@@ -43,10 +43,12 @@ class Settings:
         self.tol = None if tol is None else float(checked_number(
             'tol', tol, 'None or a number above 0', lambda number: 0 < number < math.inf))
 
-        if self.is_plain:
-            require(SNAPSHOTS, vars(self), 'alpha', alpha)
-        if self.full_grad_batches is not None:
-            require(ALL_ROWS, vars(self), 'full_grad_batches', self.full_grad_batches)
+        check_together(self.features())
+
+    def features(self):
+        """Return what `check_together` takes."""
+        return {'alpha of 0': self.is_plain and str(self.alpha), 'tol': self.tol,
+                'full_grad_batches': self.full_grad_batches, 'proximal': self.proximal}
 
     def set(self, **given):
         """Check some settings, together with the others, and set them."""
@@ -90,14 +92,10 @@ def arguments_from(state, given):
     if lost:
         warn('the checkpoint was saved with %s of your own, which it cannot hold: give %s, or the '
              'default is taken' % (' and '.join(lost), ' and '.join(name + '=' for name in lost)))
-    return {**_decoded(saved), **given}
-
-
-def _decoded(state):
-    known = {name: value for name, value in state.items() if value != _LOST}
+    known = {name: value for name, value in saved.items() if name not in lost}
     if 'proximal' in known:
         known['proximal'] = operators_from_json(known['proximal'])
-    return known
+    return {**known, **given}
 
 
 def setting(name):

@@ -2,7 +2,7 @@
 
 import contextlib
 
-_STATE = 'num_update', 'num_taken', 'taken_at', 'is_stale'
+_STATE = 'number', 'num_taken', 'num_update', 'taken_at', 'is_stale'
 
 
 class Snapshot:
@@ -23,13 +23,16 @@ class Snapshot:
         Whether an update with α = 0 was made since it was taken, or training has other data.
     num_update : int
         Number of updates by all modules that share the snapshot.
+    number : int
+        Number of this snapshot, which none before it had. It tells what was found of which one, and
+        is the seed of what is drawn there.
     num_taken : int
-        Number of snapshots that were taken so far.
+        Number of snapshots since the weights were initialized, for `full_grad_batches`.
     """
 
     def __init__(self):
         self.full_gradient = None
-        self.taken_at = self.num_update = self.num_taken = 0
+        self.taken_at = self.num_update = self.num_taken = self.number = 0
         self.is_active = self.is_stale = False
 
     def state(self):

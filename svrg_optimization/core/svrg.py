@@ -68,6 +68,7 @@ class SVRG:
             self._check_full_gradient(mu, a_pass, may_be_undone)
             reference.copy_auxiliary_states_of(model)
             self.snapshot.replace(mu)
+        self.snapshot.number += 1
         self.snapshot.num_taken += 1
 
     def _check_full_gradient(self, mu, a_pass, may_be_undone):

@@ -3,109 +3,90 @@
 import weakref
 
 import numpy as np
-from mxnet.gluon.data import ArrayDataset
+from mxnet.gluon.data import ArrayDataset, DataLoader
 from mxnet.gluon.data.dataloader import default_batchify_fn, default_mp_batchify_fn
 from mxnet.io import NDArrayIter
 
 from ..core.arrays import as_numpy, precision_of
-from .batch_rows import labels_of
 
-_CHANGED = ('the loop, or a subclass, has changed a batch after %s yielded it, and the full '
-            'gradient is over the batches as they are yielded: training converges on these. What '
-            'changes batches must be in the data or in the %s')
+_NUMBERS_AT_ONCE = 1 << 22  # which are compared: a copy of all would take much memory
 
 
-_ROWS_AT_ONCE = 4096  # which are compared: a copy of all would take much memory
+class Watch:
+    """The batch of the first step after a pass, beside what the pass has read.
 
+    That are the batches that a front end yields, or in a loop by hand the rows of an NDArrayIter
+    or of a DataLoader of arrays.
 
-class YieldedBatches:
-    """Copies of the batches that a front end yields, until the first step after a pass.
-
-    `arrays_of` lists the arrays of a batch. `names` are those of the batches and of the loss.
-    """
-
-    def __init__(self, warn_once, arrays_of, names=('training_batches', 'objective')):
-        self._warn_once, self._arrays_of, self.copies = warn_once, arrays_of, None
-        self._names, self._rows = names, []
-
-    def end_pass(self, train_data=None):
-        """Begin to copy batches. Without such a loop is over the data of the pass, as they are."""
-        self.copies, self._rows = [], _arrays_of_rows(train_data)
-
-    def add(self, batch):
-        """Copy a batch; the first and the last two are kept, as a loop may read ahead."""
-        if self.copies is not None:
-            copy = [array.copy() for array in self._arrays_of(batch)]
-            self.copies = [*self.copies[:1], *[*self.copies[1:], copy][-2:]]
-
-    def check_first_step(self, batch):
-        """Compare the batch of the first step with those that were yielded."""
-        copies, rows, self.copies, self._rows = self.copies, self._rows, None, []
-        if copies is None or not (copies or rows):
-            return
-        given = self._arrays_of(batch)
-        if all(_have_changed(given, each) for each in copies) if copies else (
-                len(given) == len(rows) and not all(map(_are_rows_of, given, rows))):
-            self._warn_once(_CHANGED % self._names, 'changed')
-
-
-class LoopOverIterator:
-    """A loop over an iterator, which is only known to it by its passes and steps.
-
-    What is told needs an NDArrayIter, which shows where it stands.
+    Parameters
+    ----------
+    warn_once : callable
+        Warns of each message once.
+    arrays_of : callable
+        Lists the arrays of a batch.
+    yielded_by, loss : str
+        Names of what yields batches, and of the loss.
 
     Attributes
     ----------
-    unchecked : DataIter or None
-        Data whose first step is still to come.
+    is_waiting : bool
+        Whether the first step is still to come.
     """
 
-    def __init__(self, warn_once):
-        self._warn_once = warn_once
-        self._data, self._updates, self._end = lambda: None, 0, 0  # of the latest pass
-        self.unchecked = None
+    def __init__(self, warn_once, arrays_of, yielded_by, loss):
+        self._warn_once, self._arrays_of = warn_once, arrays_of
+        self._names, self.is_waiting = (yielded_by, loss), False
+        self._copies, self._data = [], _nothing
+        self._checked = _nothing  # data that are not watched again
+        self._end, self._updates = None, 0  # the place of an NDArrayIter after its pass
 
     def begin_pass(self, train_data, updates):
         """Tell of a loop after the last pass that has found no batch, given the updates so far."""
-        if self._updates == updates and self._data() is train_data and (
-                train_data.cursor > self._end):
+        if self._data() is train_data and self._updates == updates and (
+                self._end is not None and train_data.cursor > self._end):
             self._warn_once('no step was made from the last snapshot, since train_data were at '
                             'their end: call train_data.reset() after update_full_grads')
 
-    def end_pass(self, train_data, updates, may_change=True):
-        """Let the first step be checked, unless the loop has been over these data before."""
-        if not isinstance(train_data, NDArrayIter):
-            self._data, self.unchecked = (lambda: None), None
-            return
-        if may_change and self._data() is not train_data:
-            self.unchecked = train_data
-        self._data, self._updates = weakref.ref(train_data), updates
-        self._end = train_data.cursor
+    def end_pass(self, train_data, updates):
+        """Watch the first step after a pass over these data, unless one has been checked."""
+        self._data = weakref.ref(train_data) if isinstance(
+            train_data, (NDArrayIter, DataLoader)) else _nothing
+        self._end = getattr(self._data(), 'cursor', None)
+        self.is_waiting = self._checked() is not train_data
+        self._copies, self._updates = [], updates
 
-    def check_first_step(self, batch):
-        """Compare the first batch of the loop with what the iterator has at its place.
+    def add(self, batch):
+        """Copy a batch; the first and the last two are kept, as a loop may read ahead."""
+        if self.is_waiting:
+            copy = [array.copy() for array in self._arrays_of(batch)]
+            self._copies = [*self._copies[:1], *[*self._copies[1:], copy][-2:]]
 
-        Where that still is the end of the pass, the loop may read other data: a later step decides.
+    def check_step(self, batch):
+        """Compare the batch of the first step with what was yielded, or with the rows.
+
+        Where an NDArrayIter stands at the end of its pass, the loop may read other data: a later
+        step decides.
         """
-        data = self.unchecked
-        if data.cursor == self._end:
+        data, copies = self._data(), self._copies
+        is_at_end = self._end is not None and getattr(data, 'cursor', None) == self._end
+        if not self.is_waiting or is_at_end and not copies:
             return
-        self.unchecked = None
-        if self._is_changed(data, batch):
-            self._warn_once(_CHANGED % ('train_data', 'symbol'), 'changed')
+        self.is_waiting, self._copies, given = False, [], self._arrays_of(batch)
+        self._checked = self._data
+        if copies:
+            is_changed = all(_have_changed(given, each) for each in copies)
+        else:
+            rows = _arrays_of_rows(data)
+            is_changed = len(given) == len(rows) and not all(map(_are_rows_of, given, rows))
+        if is_changed:
+            self._warn_once(
+                'the loop, or a subclass, has changed a batch after %s yielded it, and the full '
+                'gradient is over the batches as they are yielded: training converges on these. '
+                'What changes batches must be in the data or in the %s' % self._names, 'changed')
 
-    def _is_changed(self, data, batch):
-        """Tell whether a batch differs from all up to the iterator's place: a loop reads ahead."""
-        if (type(data) is not NDArrayIter or isinstance(batch, list) or batch.pad
-                or data.layout.find('N') != 0 or data.last_batch_handle == 'roll_over'
-                or not 0 <= data.cursor < data.num_data):
-            return False
-        size, given = data.batch_size, [*batch.data, *labels_of(batch)]
-        places = [begin for begin in range(data.cursor, -1, -size)
-                  if begin <= data.num_data - size]
-        return bool(places) and all(_have_changed(given, [
-            array[begin:begin + size] for _, array in data.data + data.label])
-            for begin in places)
+
+def _nothing():
+    """Return what a weak reference to lost data returns."""
 
 
 def _arrays_of_rows(train_data):
@@ -126,13 +107,13 @@ def _are_rows_of(given, rows):
     size = int(np.prod(given.shape[1:]))
     if size != np.prod(np.shape(rows[0])):
         return True
+    at_once = max(1, _NUMBERS_AT_ONCE // size)
 
     def sums(array, begin=0):
-        part = as_numpy(array[begin:begin + _ROWS_AT_ONCE])
+        part = as_numpy(array[begin:begin + at_once])
         return part.reshape(-1, size) @ np.linspace(1, 2, size)
 
-    known = np.sort(np.concatenate([sums(rows, begin) for begin in range(
-        0, len(rows), _ROWS_AT_ONCE)]))
+    known = np.sort(np.concatenate([sums(rows, begin) for begin in range(0, len(rows), at_once)]))
     found = sums(given)
     after = np.searchsorted(known, found).clip(1, max(len(known) - 1, 1))
     nearest = np.minimum(abs(found - known[after - 1]), abs(found - known[after % len(known)]))

@@ -1,4 +1,4 @@
-"""The batches of a pass and of an epoch, as the inputs of the objective on each device."""
+"""The batches of a pass and of an epoch, as the inputs of the loss function on each device."""
 
 import itertools
 import operator
@@ -33,7 +33,6 @@ class GluonPass(BatchesOfPass):
                 hasattr(each, 'iloc') for each in dataset._data):
             raise TypeError('train_data must be a DataLoader of arrays, and not of pandas, whose '
                             'rows have names: give its ArrayDataset df.to_numpy()')
-        self.first = self.whole_first = None  # the latter not split, on the first device
         self.rewind()
         read = map(self._split, itertools.islice(train_data, count))
         self.first = next(read, None)
@@ -61,14 +60,14 @@ class GluonPass(BatchesOfPass):
                  for value in inputs] for inputs in batch]
 
     def _split(self, batch):
-        """Return the inputs of the objective for each device."""
+        """Return the inputs of the loss function for each device."""
         devices, data = self._devices, self.train_data
         if isinstance(getattr(batch, 'data', None), list) and not isinstance(batch, tuple):
             batch = without_padding(batch, *_descriptions(batch, data), pads_in_front(data))
             batch = as_blocks_take([*batch.data, *(batch.label or [])])
         is_one = isinstance(batch, ARRAYS) or isinstance(batch, dict) and batch
         if not (is_one or isinstance(batch, (list, tuple)) and batch):
-            raise TypeError('train_data must yield tuples or lists of what objective takes, dicts '
+            raise TypeError('train_data must yield tuples or lists of what loss_fn takes, dicts '
                             'or arrays, not %s' % reprlib.repr(batch))
         self.in_form = operator.itemgetter(0) if is_one else getattr(type(batch), '_make', tuple)
         batch = [batch] if is_one else batch
@@ -82,9 +81,6 @@ class GluonPass(BatchesOfPass):
             raise ValueError('batch_axis must be the axis of the rows in each input, at least one '
                              'for each of %d devices, or None: the inputs have %s rows along %s'
                              % (len(devices), rows, axes))
-        if self.first is None and not any(isinstance(each, (list, tuple)) for each in batch):
-            self.whole_first = [mapped(lambda each: on_device(each, devices[0]), value)
-                                for value in batch]
         return list(zip(*(_parts_of(value, axis, devices) for value, axis in zip(batch, axes))))
 
 
@@ -117,7 +113,7 @@ def arrays_of(inputs):
 
 
 def by_value(outputs):
-    """Turn what an objective returned on each device into a list of all devices for each value."""
+    """Turn what `loss_fn` returned on each device into a list of all devices for each value."""
     return tuple(map(list, zip(*outputs))) if isinstance(outputs[0], (list, tuple)) else outputs
 
 

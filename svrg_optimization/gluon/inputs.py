@@ -1,4 +1,4 @@
-"""Inputs of the layers that an objective applies: arrays that no parameter is recorded for."""
+"""Inputs of the layers that a loss function applies: arrays that no parameter is recorded for."""
 
 import contextlib
 import ctypes

@@ -1,9 +1,8 @@
-"""What computes gradients at the snapshot: the objective itself, on other arrays."""
+"""What computes gradients at the snapshot: the loss function itself, on other arrays."""
 
 import contextlib
 import operator
 import reprlib
-import threading
 
 from mxnet import autograd, gluon, nd
 from mxnet.ndarray import register
@@ -19,36 +18,23 @@ from .numpy_arrays import arrays_in, as_nd
 _is_fresh = operator.attrgetter('_fresh_grad')
 
 
-class _OfThisThread(list):
-    """Arrays of a parameter in the place of the current ones, which other threads go on to see."""
-
-    def __init__(self, arrays, current):
-        super().__init__(arrays)
-        self._current, self._thread = current, threading.get_ident()
-
-    def __getitem__(self, place):
-        is_here = threading.get_ident() == self._thread
-        return super().__getitem__(place) if is_here else self._current[place]
-
-
 class GluonReference(Reference):
-    """Gradients of an objective at the snapshot, whose arrays take the place of the current ones.
+    """Gradients of `loss_fn` at the snapshot, whose arrays take the place of the current ones.
 
     It has a second array for the value of each parameter, with a gradient if it is trained.
     `arrays` maps a Parameter to both lists, one array a device.
     """
 
-    def __init__(self, params, objective, rows):
-        self._params, self._objective = params, objective
+    def __init__(self, params, loss_fn, rows):
+        self._params, self._loss_fn = params, loss_fn
         self.names = [param.name for param in params]
         self.unused = []  # parameters that the batch of a step has not used
         self.rows, self.numbers = rows, RandomNumbers()
         self._looked_up, self._trained = [], []  # arrays of all parameters
         self.never_used = None  # names of parameters that no batch of a pass uses, once known
         self.arrays = {}
-        self._blocks = set()  # those of the objective that may be compiled
+        self._blocks = set()  # those of the loss function that may be compiled
         self._inputs = []  # of the latest batch that was looked at
-        self._axes_are_checked = False
         self._is_first = False  # whether the next batch is the first one of a pass
         self._mark = object()  # of gradients that this has computed
 
@@ -104,10 +90,6 @@ class GluonReference(Reference):
         self.allocate()
         return {param.name: as_nd(param._data) for param in self.arrays}
 
-    def load_random_numbers(self, numbers):
-        """Go on with random numbers of a file."""
-        self.numbers, self.never_used = numbers, None
-
     # Steps
 
     def set_fresh(self, is_fresh, but=()):
@@ -138,8 +120,7 @@ class GluonReference(Reference):
         self._check_shapes()
         current = {param: (param._data, param._grad) for param in self.arrays}
         try:
-            give({param: (_OfThisThread(data, param._data), gradients)
-                  for param, (data, gradients) in self.arrays.items()})
+            give(self.arrays)
             yield
         finally:
             try:
@@ -156,7 +137,7 @@ class GluonReference(Reference):
 
     @contextlib.contextmanager
     def _looking(self, warn_once, finds_inputs):
-        """Look at the blocks that the objective calls while the body runs.
+        """Look at the blocks that the loss function calls while the body runs.
 
         With `finds_inputs` find the layers that are applied to inputs.
         """
@@ -188,8 +169,8 @@ class GluonReference(Reference):
         self._inputs = inputs.found()
 
     def inputs(self, batch, a_pass):
-        """List the places of the inputs of the objective, and their arrays on each device."""
-        return [('input %d of objective' % place, array) for inputs in batch
+        """List the places of the inputs of the loss function, and their arrays on each device."""
+        return [('input %d of loss_fn' % place, array) for inputs in batch
                 for place, value in enumerate(inputs) for array in arrays_in([value])]
 
     def inputs_of_weights(self, batch, a_pass):
@@ -209,7 +190,7 @@ class GluonReference(Reference):
         return Sum(self._gradients, len(next(iter(self._gradients.values()))), batch_size=None)
 
     def begin_pass(self):
-        """Let the first batch find out what the objective does."""
+        """Let the first batch find out what the loss function does."""
         self._is_first = True
 
     def gradient(self, model, batch, a_pass=None, draws=False, is_training=True, out_grads=None):
@@ -242,35 +223,10 @@ class GluonReference(Reference):
                              [weight / model._loss_scale for weight in weights],
                              [[(as_nd(loss).detach(), 1.)] for loss in losses])
 
-    def check_axes(self, a_pass, warn_once):
-        """Warn, at the first pass, if a batch is not cut along its rows over several devices.
-
-        Then the losses of its parts do not add up to that of the whole batch. Without recording,
-        so Dropout and BatchNorm treat each row alone.
-        """
-        batch, whole, a_pass.whole_first = a_pass.first, a_pass.whole_first, None
-        if self._axes_are_checked or not whole or any(a_pass.states):
-            return
-        self._axes_are_checked = True
-
-        def total(inputs):
-            losses = self.outputs(inputs)[1]
-            weights, *_ = self.rows.count(losses, inputs)
-            return sum(weight * float(as_nd(loss).sum().asscalar())
-                       for weight, loss in zip(weights, losses))
-
-        parts, again, one = total(batch), total(batch), total([whole])
-        if parts == again and abs(parts - one) > 0.01 * abs(one):  # else it draws random numbers
-            warn_once('batch_axis must be the axis of the rows in each input, and not %s: the '
-                      'losses of the parts of a batch on %d devices add up to %.6g, and the loss '
-                      'of the whole batch is %.6g. Give 1 for (T, N, C). If a row counts '
-                      'otherwise beside other rows, no axis is right'
-                      % (self.rows.axes(whole), len(batch), parts, one))
-
     def current_gradients_of(self, batch, corrects):
         """Compute the gradients of a step's batch at the current weights.
 
-        Return what the objective returned on each device, and the number of rows whose
+        Return what the loss function returned on each device, and the number of rows whose
         gradients are summed: 1 a device for means. Those at the snapshot follow if it `corrects`.
         """
         numbers = self.numbers
@@ -307,13 +263,13 @@ class GluonReference(Reference):
         return outputs, losses, [param.name for param in unused]
 
     def outputs(self, batch):
-        """Return what the objective returns on each device, and the loss of each."""
+        """Return what the loss function returns on each device, and the loss of each."""
         outputs, losses = [], []
         for inputs in batch:
-            output = self._objective(*inputs)
+            output = self._loss_fn(*inputs)
             loss = output[0] if isinstance(output, (list, tuple)) and output else output
             if not isinstance(loss, nd.NDArray):
-                raise TypeError('objective must return the loss, an NDArray, or a tuple or list '
+                raise TypeError('loss_fn must return the loss, an NDArray, or a tuple or list '
                                 'that begins with it, not %s' % reprlib.repr(loss))
             outputs.append(output)
             losses.append(loss)

@@ -54,7 +54,7 @@ def load_state(trainer, state):
     if gradient:
         reference.allocate()  # the arrays that it is compared with
         snapshot['values'] = _renamed(snapshot['values'], ours)
-        gradient['shares'] = [_renamed(share, ours) for share in gradient['shares']]
+        gradient['share'] = _renamed(gradient['share'], ours)
     svrg.check_state(snapshot)
     random_numbers = RandomNumbers(state['random'], state['was_random'])
     trainer._init_all()
@@ -67,7 +67,7 @@ def load_state(trainer, state):
         updater.states_synced = dict.fromkeys(updater.states, False)
     _load_scheduler(optimizer.lr_scheduler, state['scheduler'])
     reference.rows.kind = reference.rows.kind or state['loss']
-    reference.load_random_numbers(random_numbers)
+    reference.numbers, reference.never_used = random_numbers, None
     svrg.load_state(snapshot, ours)
     svrg.drop_snapshot_without(param.name for param in reference.trained())
 

@@ -11,23 +11,23 @@ from mxnet.optimizer import Updater
 from .._argument_checks import checked_count, checked_number
 from .._warn_once import WarnOnce
 from ..checkpoint.files import read, write
-from ..core.requirements import ALL_ROWS, COMPRESSED, require
-from ..core.settings import Settings, setting
+from ..core.exclusions import check_together
+from ..core.settings import Settings
 from ..core.svrg import SVRG, Stage, Step
-from ..data.custom_loop import YieldedBatches
-from ..kvstore.horovod import with_horovod
-from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_devices
+from ..data.custom_loop import Watch
+from ..findings import Findings
+from ..kvstore.kinds import is_distributed, warn_of_devices
 from ..kvstore.workers import workers_of_trainer
 from ..mxnet_repair.finder import SWITCH
-from ..mxnet_repair.kvstore import open_distributed, raise_updater_error, set_updater
+from ..mxnet_repair.kvstore import raise_updater_error, set_updater
 from ..mxnet_repair.loader import mend_for_users
 from ..proximal import ProximalOperator, ProximalOperators
 from ..rate import algorithm
-from ..rate.objective import Objective
-from ..rate.optimizer import check_newton_cg, with_default_arguments
+from ..rate.optimizer import with_default_arguments
 from ..rate.training import Training
-from ..svrg_optimizer import _SVRGOptimizer, agreed, check_optimizer, check_rate, check_rates
+from ..svrg_optimizer import _SVRGOptimizer, agreed, check_rate, check_rates
 from .batches import GluonPass, arrays_of, by_value, with_states
+from .checks import check_params, opened_kvstore
 from .epochs import epochs
 from .reference import GluonReference
 from .rows import Rows
@@ -35,20 +35,17 @@ from .states import load_state, state
 from .trained_parameters import TrainedParameters
 
 _SAVED_BY = 'SVRGTrainer'
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..rate.result import Result
 
 mend_for_users(SWITCH)
 
 
-class SVRGTrainer(gluon.Trainer):
+class SVRGTrainer(Findings, gluon.Trainer):
     r"""Train Gluon blocks with SVRG, the stochastic variance reduced gradient.
 
     It replaces :class:`mxnet.gluon.Trainer`. The loop changes in three places::
 
         trainer = SVRGTrainer(net.collect_params(), 'sgd', {'learning_rate': 0.1},
-                              objective=lambda data, label: loss(net(data), label))
+                              loss_fn=lambda data, label: loss(net(data), label))
         for batches in trainer.epochs(train_data, 20):  # with snapshots and full gradients
             for data, label in batches:
                 L = trainer.backward(data, label)       # record(), the loss and its backward()
@@ -60,7 +57,7 @@ class SVRGTrainer(gluon.Trainer):
 
     where :math:`\tilde w` are the weights of the snapshot and :math:`\mu` is the
     mean gradient there, over all rows of `train_data`, in the scale of the batch
-    [1]_ [2]_. `objective` computes both gradients and the mean, so they cannot
+    [1]_ [2]_. `loss_fn` computes both gradients and the mean, so they cannot
     be of different functions.
 
     Parameters
@@ -72,7 +69,7 @@ class SVRGTrainer(gluon.Trainer):
         As in Trainer, but without compression. A distributed `kvstore` must be synchronous or
         'horovod'. With such a `kvstore`, `newton_cg` or `proximal`, the KVStore does not
         update the weights.
-    objective : callable
+    loss_fn : callable
         Takes the arguments of `backward`, on one device, and returns the loss, or a
         tuple or list that begins with the loss. The loss has one element for each row
         (or word), or one for the batch.
@@ -98,7 +95,7 @@ class SVRGTrainer(gluon.Trainer):
     Raises
     ------
     TypeError
-        If `objective` is not callable or another argument has the wrong type.
+        If `loss_fn` is not callable or another argument has the wrong type.
     ValueError
         If `batch_axis` is negative, `alpha` is not in [0, 1], `nonfinite` is neither
         'warn' nor 'raise', `tol` is not above 0,
@@ -125,101 +122,45 @@ class SVRGTrainer(gluon.Trainer):
 
     def __init__(self, params, optimizer, optimizer_params=None, kvstore='device',
                  compression_params=None, update_on_kvstore=None, *,
-                 objective: Callable[..., Any], loss_is_mean: Optional[bool] = None,
+                 loss_fn: Callable[..., Any], loss_is_mean: Optional[bool] = None,
                  batch_axis: Union[int, Sequence[Optional[int]]] = 0,
                  alpha: Union[float, Callable[[int], float]] = 1., nonfinite: str = 'warn',
                  proximal: Union[None, ProximalOperator, Dict[str, ProximalOperator]] = None,
                  tol: Optional[float] = None) -> None:
-        if not callable(objective):
-            raise TypeError('objective must be a function of a batch that returns its loss, not %r'
-                            % (objective,))
-        check_optimizer(optimizer)
+        if not callable(loss_fn):
+            raise TypeError('loss_fn must be a function of a batch that returns its loss, not %r'
+                            % (loss_fn,))
         settings = Settings(
             loss_is_mean=loss_is_mean, alpha=alpha, nonfinite=nonfinite, proximal=proximal, tol=tol)
-        if compression_params:
-            raise ValueError('compression_params must be None, and not %r: %s'
-                             % (compression_params, COMPRESSED))
-        kvstore = with_horovod(kvstore, optimizer)
-        if is_asynchronous(kvstore):
-            raise ValueError("kvstore must be 'dist_sync' or of one process for an SVRGTrainer, "
-                             'not %r: a snapshot needs weights that all workers share'
-                             % kind_of(kvstore))
-        if update_on_kvstore and (is_distributed(kvstore) or settings.proximal is not None):
-            raise ValueError('update_on_kvstore must be None or False with proximal and with a '
-                             'distributed kvstore, whose workers update, and not True')
         rows = Rows(batch_axis, settings.loss_is_mean)
         optimizer_params = with_default_arguments(optimizer, optimizer_params)
-        check_newton_cg(optimizer, optimizer_params, settings.alpha, bool(update_on_kvstore))
-        if isinstance(kvstore, str) and is_distributed(kvstore):
-            kvstore = open_distributed(kvstore)
+        kvstore = opened_kvstore(
+            kvstore, optimizer, optimizer_params, settings,
+            {'compression_params': compression_params, 'update_on_kvstore': update_on_kvstore})
         super().__init__(params, optimizer, optimizer_params, kvstore, None, update_on_kvstore)
         check_rates(self._optimizer)
-        for param in self._params:
-            if param._stype != 'default':
-                raise ValueError('params must be dense, and %s is %s' % (param.name, param._stype))
-            if is_distributed(kvstore) and param._grad_stype != 'default':
-                raise ValueError('params must have dense gradients with the kvstore %r, and that '
-                                 'of %s is %s' % (kvstore.type, param.name, param._grad_stype))
-        if len({param.name for param in self._params}) < len(self._params):
-            raise ValueError('params must have different names, and not %s'
-                             % sorted(param.name for param in self._params))
+        check_params(self._params, kvstore)
         trained = [param.name for param in self._params if param.grad_req != 'null']
         self._proximal = ProximalOperators(
             settings.proximal, trained, [name for name in trained if name.endswith('weight')])
-        self._proximal.check_optimizer(optimizer, optimizer_params)
         self._trained = TrainedParameters(self)
         stepping = _SVRGOptimizer(self._optimizer, full_keys=(), proximal=self._proximal.steps(
             {number: param.name for number, param in enumerate(self._params)}))
         self._updaters = [Updater(stepping) for _ in self._updaters]
         if is_distributed(kvstore) or settings.proximal is not None or self._trained.moves:
             self._kvstore_params['update_on_kvstore'] = False
-        self._reference = GluonReference(self._params, objective, rows)
+        self._reference = GluonReference(self._params, loss_fn, rows)
         self._svrg = SVRG(self._reference, settings, WarnOnce(), Training())
         self._loop = {}  # numbers of the latest `epochs`, which workers compare
         self._batch_sizes = 0  # of the steps since the workers agreed last
         self._summed = None  # rows whose SVRG gradients `step` is to find
         self._keys_on_servers = set()
-        self._yielded = YieldedBatches(self._svrg.warn_once, arrays_of)
-
-    alpha, tol = setting('alpha'), setting('tol')
-
-    @property
-    def gradient_norm(self) -> Optional[float]:
-        r"""Largest component of the gradient at the latest snapshot; None before the first.
-
-        It is that of the mean objective per row, with the weight decay that the
-        optimizer applies, :math:`\max_i |\mu_i / B + wd_i \tilde w_i|`, over the
-        parameters that are updated. If you set `rescale_grad`, wd is divided by it. With
-        `proximal` it is the largest component of the gradient mapping, as in SVRGModule.
-        """
-        return Objective(self._svrg, self._trained).norm
-
-    @property
-    def objective(self) -> Optional[float]:
-        """Mean objective per row at the latest snapshot; None before the first.
-
-        It is the mean of what `objective` returned for all rows, plus half the weight decay
-        times the squared weights, plus the value of the proximal operators.
-        """
-        return Objective(self._svrg, self._trained).value
-
-    @property
-    def has_converged(self) -> bool:
-        """Whether training had converged at the latest snapshot, to `tol` or to the precision."""
-        return self._svrg.training.has_converged(self._svrg.snapshot.num_taken)
-
-    @property
-    def result(self) -> 'Optional[Result]':
-        """What the latest snapshot found and, after `epochs`, why it ended. None before one."""
-        return self._svrg.training.result(Objective(self._svrg, self._trained))
+        self._watch = Watch(self._svrg.warn_once, arrays_of, 'training_batches', 'loss_fn')
 
     def _conclude(self, reason):
-        """Let the result say why a training has ended before its last epoch."""
-        if self._svrg.snapshot.is_active:
-            training = self._svrg.training
-            if reason == 'stopped early' and not self._trained.moves:
-                training.epochs += 1  # its last one is not counted yet
-            training.conclude(Objective(self._svrg, self._trained), reason)
+        if reason == 'stopped early' and not self._trained.moves:
+            self._svrg.training.epochs += 1  # its last one is not counted yet
+        super()._conclude(reason)
 
     def set_learning_rate(self, lr):
         """Set the learning rate as Trainer does."""
@@ -236,7 +177,7 @@ class SVRGTrainer(gluon.Trainer):
         ----------
         train_data : iterable
             DataLoader, DataIter or any other iterable. Its batches are tuples or lists of
-            the arguments of `objective`, with any number of rows. A batch that is a dict or an
+            the arguments of `loss_fn`, with any number of rows. A batch that is a dict or an
             array is one argument. Padding of a DataIter does not count. On several devices each
             NDArray is split, and a list with one NDArray for each device is not split.
         batches : int, optional
@@ -244,7 +185,7 @@ class SVRGTrainer(gluon.Trainer):
             taken. By default all.
         states : tuple, optional
             States that a network carries from batch to batch, as they are at the
-            beginning. `objective` gets them after the batch, and returns a tuple
+            beginning. `loss_fn` gets them after the batch, and returns a tuple
             of the loss and the states for the next batch, which are detached. On
             several devices give a list with one such tuple for each device.
 
@@ -252,7 +193,7 @@ class SVRGTrainer(gluon.Trainer):
         ------
         TypeError
             If `batches` is not an int, `states` or a batch is not a tuple or a list,
-            or `objective` returns no loss.
+            or `loss_fn` returns no loss.
         ValueError
             If `batches` is below 1 or given with `newton_cg` or a `tol`; if there is no
             batch; if `states` or a batch do not fit `batch_axis` and the devices; if no
@@ -272,8 +213,8 @@ class SVRGTrainer(gluon.Trainer):
         trained = self._trained
         if batches is not None:
             batches = checked_count('batches', batches, 'None or an int of 1 or more')
-            features = {'newton_cg': trained.moves, 'tol': self._svrg.settings.tol}
-            require(ALL_ROWS, features, 'batches', batches)
+            check_together(self._svrg.settings.features(), {
+                'batches': batches, 'newton_cg': trained.moves})
         if self._svrg.settings.is_plain:
             return
         self._check_ready()
@@ -281,10 +222,9 @@ class SVRGTrainer(gluon.Trainer):
         if a_pass.first and any(param._deferred_init for param in self._params):
             self._reference.outputs(with_states(a_pass.first, a_pass.states))  # finds the shapes
         self._init_all()
-        self._reference.check_axes(a_pass, self._svrg.warn_once)
         workers = self._agreeing_workers(takes_snapshot=True)
         algorithm.take(self._svrg, trained, a_pass, workers)
-        self._yielded.end_pass(train_data)
+        self._watch.end_pass(train_data, self._svrg.snapshot.num_update)
         a_pass.rewind()
 
     def epochs(self, train_data: Iterable[Any], num_epoch: int, update_freq: int = 2, *,
@@ -374,7 +314,7 @@ class SVRGTrainer(gluon.Trainer):
     def _as_inputs(self, a_pass, batch):
         """Return a batch as `backward` takes it, in the form of the data; remember it."""
         inputs = tuple(batch[0]) if len(batch) == 1 else tuple(map(list, zip(*batch)))
-        self._yielded.add(inputs)
+        self._watch.add(inputs)
         return a_pass.in_form(inputs)
 
     def _check_ready(self):
@@ -392,7 +332,7 @@ class SVRGTrainer(gluon.Trainer):
 
     @property
     def _loss_scale(self):
-        """What `amp.scale_loss` in the objective has multiplied the latest loss by."""
+        """What `amp.scale_loss` in the loss function has multiplied the latest loss by."""
         return self._amp_original_scale / self._scale if hasattr(self, '_amp_loss_scaler') else 1
 
     @property
@@ -433,26 +373,26 @@ class SVRGTrainer(gluon.Trainer):
         return workers
 
     def backward(self, *inputs: Any) -> Any:
-        """Compute the objective of a batch and its SVRG gradients.
+        """Compute the loss of a batch and its SVRG gradients.
 
         Without a snapshot, or if `alpha` is the number 0, they are plain gradients.
 
         Parameters
         ----------
         *inputs
-            Arguments of `objective`. On several devices give, for each argument, a list
+            Arguments of `loss_fn`. On several devices give, for each argument, a list
             with one part for each device, as ``gluon.utils.split_and_load`` returns it.
 
         Returns
         -------
         NDArray, tuple or list
-            What `objective` returned. If the inputs are lists, each value of it is a list
+            What `loss_fn` returned. If the inputs are lists, each value of it is a list
             with one NDArray for each device.
 
         Raises
         ------
         TypeError
-            If `objective` returns no loss.
+            If `loss_fn` returns no loss.
         ValueError
             If there are several devices and an input is not such a list.
         RuntimeError
@@ -471,7 +411,7 @@ class SVRGTrainer(gluon.Trainer):
                 for of_devices in inputs):
             raise ValueError('inputs must be lists of one for each of the devices, %s, as '
                              'gluon.utils.split_and_load returns them' % (self._devices,))
-        self._yielded.check_first_step(inputs)
+        self._watch.check_step(inputs)
         before, self._summed = self._summed, None
         batch = list(zip(*inputs)) if in_lists else [inputs]
         try:
@@ -522,13 +462,11 @@ class SVRGTrainer(gluon.Trainer):
         """
         self._begin_step(batch_size, ignore_stale_grad)
         super().step(batch_size, ignore_stale_grad)
-        self._batch_sizes += batch_size
 
     def update(self, batch_size, ignore_stale_grad=False):
         """Update the weights after `allreduce_grads`, with the errors and warnings of `step`."""
         self._begin_step(batch_size, ignore_stale_grad)
         super().update(batch_size, ignore_stale_grad)
-        self._batch_sizes += batch_size
 
     def _allreduce_grads(self):
         super()._allreduce_grads()
@@ -552,13 +490,14 @@ class SVRGTrainer(gluon.Trainer):
                                    + ', '.join(overwritten) or ''))
         if summed is not None:
             if reference.unused and not ignore_stale_grad:
-                raise ValueError('objective must use all parameters that are trained, and not '
+                raise ValueError('loss_fn must use all parameters that are trained, and not '
                                  "leave out %s: grad_req = 'null' fixes a parameter, and "
                                  'ignore_stale_grad=True of step takes 0 for its gradient'
                                  % ', '.join(reference.unused))
             self._warn_of_batch_size(batch_size, summed * self._num_workers)
             reference.set_fresh(True, but=self._never_used & {*reference.unused})
             self._summed = None
+        self._batch_sizes += batch_size
 
     def _warn_of_batch_size(self, given, summed):
         is_mean = self._reference.rows.kind == 'mean'
@@ -572,7 +511,7 @@ class SVRGTrainer(gluon.Trainer):
                 % (given, summed, 'mean losses, one for each device' if is_mean
                    else 'rows (or words)', workers, 'lead to another optimum' if moves_optimum
                    else 'are %.3g times as long as the learning rate says' % (summed / given),
-                   summed, ', or loss_is_mean=False where objective returns a sum' * is_mean),
+                   summed, ', or loss_is_mean=False where loss_fn returns a sum' * is_mean),
                 'batch_size')
 
     def __getstate__(self):

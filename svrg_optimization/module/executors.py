@@ -1,6 +1,7 @@
 """Executors at the snapshot: those of a second Module of the network, and further ones."""
 
 import functools
+import math
 
 import mxnet as mx
 from mxnet.module import Module
@@ -9,7 +10,6 @@ from ..core.arrays import bytes_of
 from ..core.front_end import NoLossError
 from ..core.full_gradient import BatchGradient
 from ..data.batch_rows import arrays_of, labels_of, resized, shapes_of
-from ..data.iterators import rows_of_batch
 from . import executor_group
 from .graph import check_sizes
 from .loss_reduction import LossReduction
@@ -20,6 +20,7 @@ from .losses import Losses
 # MLP, but SVRG would take a fifth more memory.
 _BATCHES_AT_ONCE = 16
 _BYTES_AT_ONCE = 1 << 21
+_LARGEST = 2 ** 31 - 1  # elements of an array, also of those that csr data do not store
 
 
 class Executors:
@@ -37,9 +38,9 @@ class Executors:
         self._new_module = functools.partial(
             Module, self._losses.symbol, model._data_names, model._label_names, model.logger,
             model._context, fixed_param_names=model._fixed_param_names,
-            state_names=model._state_names, group2ctxs=model._group2ctxs)
-        self.module = self._new_module(work_load_list=model._work_load_list)
-        self._state_names = model._state_names
+            state_names=model._state_names, group2ctxs=model._group2ctxs,
+            work_load_list=model._work_load_list)
+        self.module = self._new_module()
         self._forget_further_ones()
 
     def _forget_further_ones(self):
@@ -80,18 +81,16 @@ class Executors:
 
     # Which module
 
-    def for_batch(self, batch, cuts_states=False):
+    def for_batch(self, batch):
         """Return a module that is bound for a batch, None if MXNet cannot bind one.
 
-        With `cuts_states` the states may lose their last rows, on one device.
+        States have the rows of the bound batch, so that there is no other one with them.
         """
         if self.is_whole(batch):
             return self.module
-        module = self.for_shapes(*shapes_of(batch, self.module.data_shapes,
-                                            self.module.label_shapes))
-        may_cut = cuts_states and len(self.module._context) == 1
-        return module if module and (may_cut or executor_group.have_equal_shapes(
-            module, self.module, self._state_names)) else None
+        found = self.for_shapes(*shapes_of(batch, self.module.data_shapes,
+                                           self.module.label_shapes))
+        return found if found is self.module or not self.module._state_names else None
 
     def bound_for(self, argument, batch):
         """Return the module that is bound for a batch of an argument, or raise a ValueError."""
@@ -110,8 +109,7 @@ class Executors:
             if (module.data_shapes, module.label_shapes) == (data_shapes, label_shapes):
                 return module
         executor_group.share_no_inputs(self.module)
-        other = self._new_module(work_load_list=executor_group.work_loads(
-            self.module, rows_of_batch(None, data_shapes)))
+        other = self._new_module()
         try:
             check_sizes(self._losses.graph, dict([*data_shapes, *(label_shapes or [])]))
             other.bind(data_shapes, label_shapes, shared_module=self.module,
@@ -135,7 +133,8 @@ class Executors:
             module = self.module
             size = executor_group.bytes_of_activations(module) + sum(
                 map(bytes_of, [*batch.data, *labels_of(batch)]))
-            most = min(_BATCHES_AT_ONCE, _BYTES_AT_ONCE // size)
+            most = min(_BATCHES_AT_ONCE, _BYTES_AT_ONCE // size,
+                       _LARGEST // max(math.prod(array.shape) for array in batch.data))
             can_merge = (most > 1 and self.loss_reduction.is_row_wise
                          and executor_group.can_merge_batches(module)
                          and self.for_shapes(*[

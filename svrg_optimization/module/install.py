@@ -8,6 +8,7 @@ import weakref
 
 import mxnet as mx
 
+from ..core.exclusions import check_together, row_sparse
 from ..kvstore import kinds
 from ..kvstore.horovod import with_horovod
 from ..kvstore.keys import KVStoreKeys
@@ -18,7 +19,7 @@ from ..mxnet_repair.kvstore import (
     prepare_exit,
     set_updater,
 )
-from ..rate.optimizer import Newton_CG, check_newton_cg
+from ..rate.optimizer import Newton_CG, features_of_optimizer
 from ..svrg_optimizer import (
     _SVRGOptimizer,
     check_optimizer,
@@ -53,7 +54,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     the wrapped optimizer and installs them as Module does.
     """
     svrg, devices = module._svrg, len(module._context)
-    check_optimizer(optimizer)
+    check_optimizer(optimizer, optimizer_params)
     kvstore = with_horovod(kvstore, optimizer)
     may_update = kinds.will_update(kvstore, devices, module._arg_params)
     on_workers = _must_update_on_workers(module, kvstore, optimizer, optimizer_params)
@@ -61,7 +62,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     kvstore = _checked(module, kvstore, updates, optimizer, optimizer_params)
     if on_workers:
         kvstore.is_capable = lambda capability: False  # Module asks it whether it updates weights
-    module._keys = keys = KVStoreKeys(module._param_names, module._trainable)
+    module._keys = keys = KVStoreKeys(module._trainable)
     wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
                                        optimizer_params)
     check_rates(wrapped)
@@ -95,8 +96,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
         # Module does not give the workers rank 0's weights if they update the weights
         # themselves, and never updates their copies on the host.
         executor_group.pull_dense_weights(kvstore, module)
-    if module._kvstore:
-        create_keys(module._kvstore, keys, {**module._aux_params, **module._arg_params})
+        create_keys(kvstore, keys, {**module._aux_params, **module._arg_params})
 
 
 def _prepare_servers(kvstore, keys, param_names, may_update, optimizer):
@@ -127,11 +127,9 @@ def _must_update_on_workers(module, kvstore, optimizer, optimizer_params):
 
 def _checked(module, kvstore, updates, optimizer, optimizer_params):
     """Make all checks before the KVStore has a key; return it, connected if it is distributed."""
-    settings, on_servers = module._svrg.settings, updates and kinds.is_distributed(kvstore)
-    loads_states = module._preload_opt_states is not None or has_states(
-        module._waiting.get('optimizer'))
-    kinds.check_usable(kvstore, updates, len(module._context), module._compression_params,
-                       *executor_group.sparse_parameters(module), loads_states)
+    check_together(module._svrg.settings.features(), kinds.features_of(kvstore, updates),
+                   features_of_optimizer(optimizer, optimizer_params),
+                   _features_of(module, kvstore))
     if isinstance(kvstore, str) and kinds.is_distributed(kvstore):
         kvstore = open_distributed(kvstore)
     # A KVStore has one optimizer for all its keys, and would let a second Module replace it.
@@ -141,11 +139,20 @@ def _checked(module, kvstore, updates, optimizer, optimizer_params):
                          'cluster is a job of its own' % kvstore.type)
     if updates and getattr(kvstore, '_updater', None) is not None:
         _refuse_optimizer()
-    kinds.check_waits(kvstore, settings.tol)
-    check_newton_cg(optimizer, optimizer_params, settings.alpha, on_servers,
-                settings.full_grad_batches)
-    module._proximal.check_optimizer(optimizer, optimizer_params, on_servers)
     return kvstore
+
+
+def _features_of(module, kvstore):
+    """Return what `check_together` takes of a module for a KVStore."""
+    parameters, gradients = executor_group.sparse_parameters(module)
+    sparse = row_sparse(parameters + gradients)
+    are_summed = kinds.is_distributed(kvstore) or len(module._context) > 1
+    return {'compression_params': module._compression_params,
+            'load_optimizer_states': module._preload_opt_states is not None or has_states(
+                module._waiting.get('optimizer')),
+            'row_sparse arrays': sparse,
+            'row_sparse gradients of dense parameters': row_sparse(gradients),
+            'row_sparse gradients to be summed': are_summed and sparse}
 
 
 def _refuse_optimizer(_=None):

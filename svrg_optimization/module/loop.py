@@ -14,7 +14,7 @@ from ..data.iterators import rewind_for_pass
 from ..data.ndarray_iter import is_viewable, views
 from ..early_stopping import EarlyStopping
 from ..rate.run import Run
-from ..svrg_optimizer import check_rates_of_training
+from ..svrg_optimizer import check_rates
 from .trained_module import TrainedModule
 from .workers import check_plan
 
@@ -29,7 +29,11 @@ def fit(**arguments):
     given, module = SimpleNamespace(**arguments), arguments['self']
     if given.validation_metric is None:
         given.validation_metric = given.eval_metric
-    _check_arguments(arguments)
+    check_iterator('train_data', given.train_data)
+    if given.eval_data is not None:
+        check_iterator('eval_data', given.eval_data)
+    check_epoch('begin_epoch', given.begin_epoch)
+    check_epoch('num_epoch', given.num_epoch)
     for callback in _as_list(given.eval_end_callback):
         if isinstance(callback, EarlyStopping):
             callback.check_metric(given.eval_data, given.validation_metric)
@@ -55,18 +59,10 @@ def fit(**arguments):
         raise
 
 
-def _check_arguments(arguments):
-    for name, value in arguments.items():
-        if name.endswith('_epoch'):
-            check_epoch(name, value)
-        elif name == 'train_data' or name == 'eval_data' and value is not None:
-            check_iterator(name, value)
-
-
 def _train_epochs(module, given, data):
     svrg, default = module._svrg, module._default_bucket
     epochs = range(given.begin_epoch, given.num_epoch)
-    check_rates_of_training(default._optimizer, svrg.settings.tol, svrg.warn_once)
+    check_rates(default._optimizer)
     run = Run(svrg, TrainedModule(default), module.logger, given.train_data, data.take_snapshot)
     if epochs:
         check_plan(default, given.train_data, epochs, not run.is_plain,
@@ -114,7 +110,7 @@ def _train(module, given, batches, epoch, tic):
         batch = next_batch
         if monitor is not None:
             monitor.tic()
-        module._default_bucket._yielded.add(batch)
+        module._default_bucket._watch.add(batch)
         module.forward_backward(batch)
         module.update()
         if isinstance(batch, list):

@@ -61,23 +61,17 @@ def load_state(module):
     saved = module._waiting.get('optimizer')
     if has_states(saved):
         updater, by_name = updater_of(module), saved['states']
-        devices = devices_that_update(module)
-        states = {key: copy.deepcopy(by_name[name][place if len(by_name[name]) == devices else 0])
-                  for key, (name, place) in updater_keys(module).items() if name in by_name}
-        _check_states_fit(module, states, saved.file_name)
+        devices, weights, states = (
+            devices_that_update(module), executor_group.parameters(module), {})
+        for key, (name, place) in updater_keys(module).items():
+            if name in by_name:
+                fresh = module._optimizer.create_state_multi_precision(key, weights[name][place])
+                states[key] = copy.deepcopy(
+                    by_name[name][place if len(by_name[name]) == devices else 0])
+                check_state(saved.file_name, name, states[key], fresh)
         updater.states.update(states)
         updater.states_synced.update(dict.fromkeys(states, False))
     module._waiting = {name: part for name, part in module._waiting.items() if name == 'svrg'}
-
-
-def _check_states_fit(module, states, source):
-    """Raise a ValueError if a step would go without a state, or with one of another form."""
-    weights = executor_group.parameters(module)
-    for key, (name, device) in updater_keys(module).items():
-        if key in states:
-            weight = weights[name][device]
-            fresh = module._optimizer.create_state_multi_precision(key, weight)
-            check_state(source, name, states[key], fresh)
 
 
 def updater_of(module):

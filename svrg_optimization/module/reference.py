@@ -28,6 +28,7 @@ class ModuleReference(Reference):
     """
 
     bucket_of = None
+    _is_first_pass = None  # which looks at labels
 
     def __init__(self, model, graph, warn_once, settings):
         nodes = graph['nodes']
@@ -103,6 +104,7 @@ class ModuleReference(Reference):
 
     def begin_pass(self):
         """Warn of what makes the full gradient another one than that of the steps."""
+        self._is_first_pass = self._is_first_pass is None
         reduction = self.executors.loss_reduction
         if reduction.is_masked and not reduction.mask:
             self.warn_once("the loss is a mean that normalization='valid' or weights of rows make: "
@@ -137,7 +139,7 @@ class ModuleReference(Reference):
             return BatchGradient({}, executor_group.batch_size(executors.module))
         reduction = executors.loss_reduction
         found = executors.run(module, part, model,
-                              None if model._svrg.snapshot.num_taken else self.warn_once)
+                              self.warn_once if self._is_first_pass else None)
         if not reduction.is_known:
             self.warn_once('loss_is_mean must be True or False, and not None, where an operator of '
                            "one's own, random numbers or a fixed batch size hide whether the loss "
@@ -170,9 +172,8 @@ class ModuleReference(Reference):
                     'batch size that divides the rows, or loss_is_mean if all that matter are of '
                     'one kind')
         elif padding:
-            in_front = pads_in_front(a_pass.train_data)
-            part = without_padding(batch, *shapes, in_front)
-            bound = executors.for_batch(part, cuts_states=not in_front)
+            part = without_padding(batch, *shapes, pads_in_front(a_pass.train_data))
+            bound = executors.for_batch(part)
             if bound is not None:
                 return part, bound, 1
             self.weighs_padding = True

@@ -1,11 +1,11 @@
 """A module among the workers that train it: what they share, count and compare."""
 
+from ..core.exclusions import check_together
 from ..core.front_end import Workers
 from ..data.iterators import rows_left_over, rows_of_batch
-from ..kvstore.kinds import check_waits, is_asynchronous, is_distributed, is_synchronous
+from ..kvstore.kinds import features_of, is_asynchronous, is_distributed, is_synchronous
 from ..kvstore.workers import OverDevices, OverWorkers, broadcast, wait_for_all_workers
-from ..mxnet_repair.kvstore import compresses
-from ..svrg_optimizer import _SVRGOptimizer, agreed, update_counts
+from ..svrg_optimizer import agreed, update_counts
 from . import executor_group
 
 
@@ -46,7 +46,7 @@ def check_plan(module, train_data, epochs, takes_snapshots, takes_snapshot):
             "rows left over with last_batch_handle='roll_over'": rows_left_over(train_data)})
     workers.check_same(plan)
     if takes_snapshots:
-        check_waits(kvstore, settings.tol)
+        check_together(settings.features(), features_of(kvstore, servers_update))
     samples = takes_snapshots and settings.full_grad_batches is not None
     if is_synchronous(kvstore) and not takes_snapshot and not samples:
         workers.check_batches(train_data)
@@ -71,18 +71,10 @@ def synchronize(module):
 
 
 def workers_of(module, trains_on_pass=False):
-    """Return the Workers over which the full gradient of a module is summed.
-
-    A KVStore with compression would quantize it. The KVStore of an optimizer
-    that was borrowed from a plain Module has no keys for it.
-    """
+    """Return the Workers over which the full gradient of a module is summed."""
     kvstore, keys = module._kvstore, module._keys
     if is_distributed(kvstore):
         return OverWorkers(kvstore, keys, trains_on_pass, keys.created)
-    has_keys = kvstore is not None and isinstance(module._optimizer, _SVRGOptimizer)
-    if has_keys and not (module._compression_params
-                         or compresses(kvstore, keys.first, module._context)):
-        return OverDevices(kvstore, keys)
     return OverDevices() if kvstore is not None else Workers()
 
 

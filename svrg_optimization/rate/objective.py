@@ -81,7 +81,7 @@ class Objective:
     is_active : bool
         Whether there is a snapshot.
     number : int
-        How many snapshots were taken.
+        That of the snapshot.
     units : float
         Factor from the objective per row to the one that a step follows, at that snapshot.
     names_of_layers : set of str
@@ -94,7 +94,7 @@ class Objective:
         self._reference, self._is_read = svrg.reference, False
         self.tol, self.moves, self.warn_once = svrg.settings.tol, trained.moves, svrg.warn_once
         self.is_active = svrg.snapshot.is_active
-        self.number = svrg.snapshot.num_taken
+        self.number = svrg.snapshot.number
 
     def agree(self, *numbers):
         """Return a number, or some, with the largest of all workers, so that they decide alike."""
@@ -162,7 +162,7 @@ class Objective:
         self._svrg.training.passes += 1
         self._svrg.take_snapshot(self._trained.model, self._sample, self._workers, may_be_undone)
         snapshot = self._svrg.snapshot
-        self.number = snapshot.num_taken
+        self.number = snapshot.number
         self.units = self.mean_gradient.per_row(snapshot.full_gradient)
         if moments is None:
             return {}

@@ -3,7 +3,6 @@
 import mxnet as mx
 
 from .._warn_once import warn
-from ..core.requirements import ALL_ROWS, SNAPSHOTS, require
 from ..svrg_optimizer import _register, class_name_and_arguments
 
 _MODULES_DEFAULT = (('learning_rate', 0.01),)  # of `fit` and `init_optimizer`: nobody has given it
@@ -46,45 +45,14 @@ def moves_weights(optimizer):
     return isinstance(getattr(optimizer, 'default_opt', optimizer), Newton_CG)
 
 
-def check_newton_cg(optimizer, optimizer_params, alpha, on_servers, batches=None):
-    """Raise an error for a bad `lr_scheduler`, or for 'newton_cg' where it cannot be used.
-
-    Parameters
-    ----------
-    optimizer, optimizer_params
-        As ``Module.init_optimizer`` or Trainer takes them.
-    alpha : float or callable
-        The setting.
-    on_servers : bool
-        Whether the servers of a KVStore update the weights.
-    batches : int, callable or None
-        The setting `full_grad_batches`.
-
-    Raises
-    ------
-    TypeError
-        If the optimizer's `lr_scheduler` is a class or not callable.
-    ValueError
-        If another argument does not fit.
-    """
-    klass, _, arguments = class_name_and_arguments(optimizer, optimizer_params)
-    scheduler = arguments.get('lr_scheduler')
-    if scheduler is not None and (isinstance(scheduler, type) or not callable(scheduler)):
-        raise TypeError('lr_scheduler must be an object or None, not %r' % (scheduler,))
-    if klass is not Newton_CG:
-        return
-    names = ('lr_scheduler', 'clip_gradient', *['learning_rate'] * isinstance(
-        optimizer, str))  # an instance has its own rate
-    for argument in names:
-        if arguments.get(argument):
-            raise ValueError('%s must not be given with newton_cg, which makes no steps: leave '
-                             'out %r' % (argument, arguments[argument]))
-    if not callable(alpha) and alpha == 0:
-        require(SNAPSHOTS, {'newton_cg': True}, 'alpha', alpha)
-    if batches is not None:
-        require(ALL_ROWS, {'newton_cg': True}, 'full_grad_batches', batches)
-    if on_servers:
-        raise ValueError('kvstore must leave the updates to the workers for newton_cg, which '
-                         'moves their weights. Servers keep them with MXNET_UPDATE_ON_KVSTORE=1, '
-                         'in dist_async and for row_sparse weights: unset the variable, or choose '
-                         'another optimizer')
+def features_of_optimizer(optimizer, optimizer_params):
+    """Return what `check_together` takes of an optimizer and its arguments."""
+    klass, name, arguments = class_name_and_arguments(optimizer, optimizer_params)
+    momentum, is_ours = arguments.get('momentum'), klass is Newton_CG
+    if momentum:
+        name += ' with momentum %g' % momentum
+    # Without momentum nag steps as sgd does.
+    has_one_rate = is_ours or klass in (mx.optimizer.SGD, mx.optimizer.NAG) and not momentum
+    return {'newton_cg': is_ours, 'steps of several rates': not has_one_rate and name,
+            **{argument: arguments.get(argument)
+               for argument in ('learning_rate', 'lr_scheduler', 'clip_gradient')}}

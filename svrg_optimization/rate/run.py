@@ -66,7 +66,7 @@ class Run:
         snapshot = self._svrg.snapshot
         return not self.is_plain and (
             is_scheduled or self.moves or not snapshot.is_active or snapshot.is_stale
-            or self._svrg.training.has_converged(snapshot.num_taken))  # as in a file
+            or self._svrg.training.has_converged(snapshot.number))  # as in a file
 
     def begin_epoch(self, epoch, is_scheduled):
         """Take a snapshot if one is due; tell whether there is such an epoch.
@@ -104,7 +104,7 @@ class Run:
     def _take(self, epoch):
         """Take a snapshot, and log what it has found."""
         svrg, log, tic = self._svrg, self._logger.info, time.time()
-        taken = svrg.snapshot.num_taken
+        former = svrg.snapshot.number
         try:
             self._take_snapshot()
         except NoLossError as error:
@@ -114,7 +114,7 @@ class Run:
             svrg.warn_once('%s: fit trains as plain Module' % error, 'plain Module')
             return
         seconds = time.time() - tic
-        if svrg.snapshot.num_taken == taken and not self.moves:  # by an override
+        if svrg.snapshot.number == former and not self.moves:  # by an override
             return
         result = svrg.training.result(Objective(svrg, self._trained))
         if self.moves:

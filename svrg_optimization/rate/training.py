@@ -105,7 +105,7 @@ class Training:
         self._converged_at = state['converged_at']
         saved = state['learned']
         self.learned = Learned() if saved is None else learned_of(saved, names or {})
-        self.is_resumed = True
+        self.is_resumed, self._found_at = True, None
 
 
 def reference_to(data):

@@ -75,7 +75,8 @@ def lacking(content):
     """Yield contents that lack one key, at any depth."""
     for key, value in content.items():
         yield key, {name: part for name, part in content.items() if name != key}
-        if isinstance(value, dict) and key not in ('weights', 'auxiliary', 'settings', 'numbers'):
+        if isinstance(value, dict) and key not in (
+                'weights', 'auxiliary', 'settings', 'numbers', 'share'):
             for name, part in lacking(value):
                 yield name, {**content, key: part}
 

@@ -11,7 +11,6 @@ from full_gradients import (
     warnings_of_rows,
     weighted_by_real_rows,
 )
-from held_batches import rows_of
 from problems import TWO_DEVICES, Problem
 from svrg_optimization import SVRGModule
 

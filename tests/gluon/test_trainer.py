@@ -1,7 +1,6 @@
 """SVRGTrainer: Gluon's Trainer with SVRG gradients, compared with float64."""
 
 import collections
-import threading
 
 import mxnet as mx
 import numpy as np
@@ -57,7 +56,7 @@ def test_training_is_svrg(kind, rows, hybridized, contexts, kvstore, on_kvstore,
         return getattr(losses, reduce)() if reduce else losses
 
     training = Training(problem, net=net, settings=settings, kvstore=kvstore, alpha=alpha,
-                        objective=objective, loss_is_mean=loss_is_mean,
+                        loss_fn=objective, loss_is_mean=loss_is_mean,
                         update_on_kvstore=on_kvstore, proximal=proximal, twin={
                             'settings': settings, 'alpha': alpha, 'proximal': operators,
                             'fixed': ['fc_bias'] if bias[0] == 'grad_req' else [],
@@ -188,7 +187,7 @@ def test_states_are_carried_through_the_pass():
         state = mx.nd.tanh(layer(mx.nd.concat(data, state, dim=1)))
         return (state ** 2).sum(axis=1), state
 
-    trainer = SVRGTrainer(layer.collect_params(), 'sgd', objective=objective)
+    trainer = SVRGTrainer(layer.collect_params(), 'sgd', loss_fn=objective)
     trainer.update_full_grads([[mx.nd.array(rows)] for rows in inputs], states=[
         mx.nd.array(state)])
     total = 0
@@ -213,7 +212,7 @@ def test_gradient_norm_is_that_of_the_mean_objective(means, rate, strength, cont
         losses = loss(net(data), label)
         return losses.mean() if means else losses
 
-    trainer = problem.trainer(net, objective=objective, settings={
+    trainer = problem.trainer(net, loss_fn=objective, settings={
         'learning_rate': rate, 'wd': wd, 'rescale_grad': 0.5 if wd else 1},
         proximal={'fc_weight': L1(strength)} if strength else None)
     assert trainer.gradient_norm is None and trainer.objective is None
@@ -267,7 +266,7 @@ def test_the_scale_of_amp_may_change_between_snapshot_and_step(contexts, monkeyp
     nets = [problem.net(contexts or mx.cpu()) for _ in range(2)]
     given = {'settings': {'learning_rate': 0.1, 'wd': 0.01}}
     trainer = scaling(lambda objective: problem.trainer(
-        nets[0], objective=objective, **given), problem.loss(), nets[0], monkeypatch)
+        nets[0], loss_fn=objective, **given), problem.loss(), nets[0], monkeypatch)
     plain = problem.trainer(nets[1], **given)
     for epoch in range(3):
         trainer._amp_loss_scaler._next_loss_scale = 2. ** (10 + epoch)
@@ -285,7 +284,7 @@ def test_no_operator_is_applied_where_amp_skips_a_step(monkeypatch):
     problem, settings = Blocks('softmax'), {'learning_rate': 0.2}
     net = problem.net()
     trainer = scaling(lambda objective: problem.trainer(
-        net, objective=objective, proximal=L1(0.3), settings=settings), problem.loss(), net,
+        net, loss_fn=objective, proximal=L1(0.3), settings=settings), problem.loss(), net,
         monkeypatch)
     trainer.update_full_grads(problem.loader())
     data, label = next(iter(problem.loader()))
@@ -340,7 +339,7 @@ def test_a_layer_that_a_batch_does_not_use_has_a_gradient_of_0(contexts):
         return gluon.loss.L2Loss()(layers[0](data) + layers[1 + number % 2](data), label)
 
     settings = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
-    trainer = SVRGTrainer(net.collect_params(), 'sgd', settings, objective=objective)
+    trainer = SVRGTrainer(net.collect_params(), 'sgd', settings, loss_fn=objective)
     odd = np.arange(40)[:, None] // 10 % 2
     svrg = oracle.Svrg(
         oracle.linear_regression, {'fc_weight': weights[:3].reshape(1, 12), 'fc_bias': np.zeros(1)},
@@ -400,7 +399,7 @@ def test_batches_of_other_forms_train_exactly(form, contexts):
     data = [[each.asnumpy() for each in batch] for batch in problem.loader()]
     data = [made(*(map(as_blocks_take, batch) if form == 'namedtuple' else batch))
             for batch in data]
-    trainer, svrg = problem.trainer(net, objective=objective), problem.twin()
+    trainer, svrg = problem.trainer(net, loss_fn=objective), problem.twin()
     for epoch, batches in enumerate(trainer.epochs(data, 4)):
         if epoch % 2 == 0:
             svrg.take_snapshot()
@@ -424,7 +423,7 @@ def test_another_thread_sees_the_current_weights(hybridized):
         thread.join()
         return loss(net(data), label)
 
-    trainer = problem.trainer(net, objective=objective)
+    trainer = problem.trainer(net, loss_fn=objective)
     for _ in range(2):
         train(trainer, problem.loader(), 1)
         expected = net(ones).asnumpy()

@@ -118,12 +118,12 @@ def test_the_last_step_of_a_rank_that_has_ended_is_summed(of_two):
 
 def test_what_cannot_be_trained_is_refused(of_two):
     expected = {
-        'row_sparse': "must not be Horovod's .* row_sparse, as w:",
+        'row_sparse': 'gradients must be dense with Horovod, .* not row_sparse, as w',
         'wrapped': 'optimizer must not be a DistributedOptimizer',
         'wrapped in Gluon': 'optimizer must not be a DistributedOptimizer',
         'compression': 'compression_params must be None',
-        'borrowed': 'shared_module must be an SVRGModule if .* of Horovod',
-        'sparse gradients in Gluon': 'params must have dense gradients'}
+        'borrowed': 'shared_module must be an SVRGModule with .* Horovod',
+        'sparse gradients in Gluon': 'gradients must be dense with a distributed kvstore'}
     for told in of_two['refusals']:
         assert set(told) == set(expected)
         for name, message in expected.items():

@@ -46,13 +46,13 @@ def with_states(tmp_path):
 @pytest.mark.parametrize('kinds, updates, make, message', [
     (DISTRIBUTED, None, lambda _: Problem().bound(), 'kvstore %r needs a cluster'),
     (DISTRIBUTED, None, lambda _: Problem().bound(compression_params={'type': '2bit'}),
-     "compression_params must be None.*%r, not {'type'"),
+     "compression_params must be None with a distributed kvstore.* not {'type'"),
     (DISTRIBUTED, None, lambda _: with_row_sparse_gradients(),
-     'row_sparse gradients, as table_weight has'),
+     'gradients must be dense with a distributed kvstore, .* not row_sparse, as table_weight'),
     (['dist_async', 'dist_async_device'], '0', lambda _: Problem().bound(),
-     'kvstore %r needs MXNET_UPDATE_ON_KVSTORE=1'),
+     'MXNET_UPDATE_ON_KVSTORE must be 1 with an asynchronous kvstore'),
     (['dist_sync', 'dist_device_sync'], '0', lambda _: SparseProblem().bound(),
-     'MXNET_UPDATE_ON_KVSTORE=1.*w would be wrong'),
+     'gradients must be dense .*MXNET_UPDATE_ON_KVSTORE=1.* not row_sparse, as w'),
     (['dist_sync'], None, with_states, 'load_optimizer_states must be False')])
 def test_distributed_kvstores_that_cannot_be_are_refused(monkeypatch, tmp_path, kinds, updates,
                                                          make, message):

@@ -144,7 +144,7 @@ def test_init_optimizer_succeeds_after_one_that_failed(tmp_path):
     problem = Problem(rows=24)
     for message, full, is_same_kvstore, of_rate, rate in run_workers('init_optimizer_twice',
                                                                      tmp_path):
-        assert 'learning_rate must not be set, to 0.2' in of_rate
+        assert 'learning_rate must not be set with servers' in of_rate
         assert rate == 0.1
         assert message == 'not this one' and is_same_kvstore
         assert_close(full, full_gradient(problem, problem.weights, 4))

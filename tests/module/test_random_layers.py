@@ -45,7 +45,7 @@ def of_blocks(changed, contexts, hybridized=None, extra=()):
     """Train a network of blocks on changed data."""
     problem = Blocks('perceptron')
     net, loss = problem.net(contexts, hybridized, extra), problem.loss()
-    return blocks.Training(problem, net=net, objective=lambda data, label: loss(
+    return blocks.Training(problem, net=net, loss_fn=lambda data, label: loss(
         net(changed(data)), label))
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import pickle
-import warnings
 
 import pytest
 
@@ -69,7 +68,7 @@ def test_the_input_with_rows_that_are_not_finite_is_named(front_end, tol, optimi
     training = front_end(blocks.Blocks(rows=60), optimizer=optimizer, settings={'wd': 0.01})
     training.trains.tol = tol
     training.problem.features[[3, 50], 1] = float('nan')
-    name = 'data' if front_end is stepping.Training else 'input 0 of objective'
+    name = 'data' if front_end is stepping.Training else 'input 0 of loss_fn'
     with pytest.warns(UserWarning, match='Rows of %s that are not finite: 2. With ' % name):
         training.trains.update_full_grads(
             training.problem.iterator() if name == 'data' else training.problem.loader())
@@ -85,21 +84,6 @@ def test_steps_without_a_snapshot_are_plain_and_warned_of_once(front_end):
         training.epoch()
     assert len(caught) == 1
     training.check()
-
-
-@both
-@pytest.mark.parametrize('tol, rate, told', [(1e-3, 0, 1), (None, 0, 0), (1e-3, 0.1, 0)])
-def test_a_rate_of_zero_is_told_of_once_with_tol(front_end, tol, rate, told):
-    trains = front_end(PROBLEM).trains
-    trains.tol = tol
-    set_rate = getattr(trains, 'set_learning_rate', None) or trains._optimizer.set_learning_rate
-    set_rate(rate)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter('always')
-        for epoch in range(2):
-            train_an_epoch(trains, PROBLEM.iterator() if front_end is stepping.Training
-                           else PROBLEM.loader(), epoch)
-    assert sum('learning_rate is 0' in str(each.message) for each in caught) == told
 
 
 class _Stop(BaseException):

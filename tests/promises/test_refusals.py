@@ -43,7 +43,7 @@ def bucketing(**kwargs):
 
 def trainer(params=None, optimizer='sgd', **kwargs):
     params = [table('fc_weight'), table('fc_bias')] if params is None else params
-    return SVRGTrainer(params, optimizer, **{'objective': len, **kwargs})
+    return SVRGTrainer(params, optimizer, **{'loss_fn': len, **kwargs})
 
 
 def wide_data():
@@ -142,9 +142,9 @@ OF_MODULES = [
 OF_MODULE = [
     ({'update_freq': 1.5}, TypeError, 'update_freq must be an int of 1 or more, not 1.5')]
 OF_TRAINER = [
-    ({'params': [table('table', 'row_sparse')]}, ValueError, 'params must be dense, and table'),
+    ({'params': [table('table', 'row_sparse')]}, ValueError, 'params .* not row_sparse, as table'),
     ({'params': [table('table'), table('table')]}, ValueError, 'params must have different names'),
-    ({'objective': None}, TypeError, 'objective must be a function'),
+    ({'loss_fn': None}, TypeError, 'loss_fn must be a function'),
     ({'optimizer': 'lbfgs'}, ValueError, "optimizer must be 'newton_cg', .* and not 'lbfgs'"),
     ({'alpha': 0, 'optimizer': 'newton_cg'}, ValueError, '^alpha must not be 0 with newton_cg'),
     ({'batch_axis': [0, '1']}, TypeError, "batch_axis must be an int of 0 or more, not '1'"),
@@ -164,7 +164,7 @@ OF_TRAINER = [
     *(({'optimizer': 'newton_cg', 'optimizer_params': given}, ValueError, message)
       for given, message in OF_NEWTON_CG),
     ({'optimizer': 'newton_cg', 'update_on_kvstore': True}, ValueError,
-     'kvstore must leave the updates to the workers')]
+     'update_on_kvstore must be None or False with newton_cg')]
 
 
 @pytest.mark.parametrize('make, given, error, message', [
@@ -222,10 +222,10 @@ ROWS = {
                              ValueError, FINITE),
     'lr of an optimizer': (lambda module, _: setattr(module._optimizer, 'lr', np.float32('nan')),
                            ValueError, FINITE),
-    'set rate beside scheduler': (
-        lambda *_: setattr(Problem().bound(sgd={'lr_scheduler': mx.lr_scheduler.FactorScheduler(
-            9)}), 'learning_rate', 0.1), ValueError,
-        'learning_rate must not be set'),
+    **{'set rate %g beside scheduler' % rate: (
+        lambda *_, rate=rate: setattr(Problem().bound(sgd={
+            'lr_scheduler': mx.lr_scheduler.FactorScheduler(9)}), 'learning_rate', rate),
+        ValueError, 'learning_rate must not be set') for rate in (0.1, 0)},
     'set rate without an optimizer': (
         on(lambda problem: problem.bound(), attribute('learning_rate', 0.1)), RuntimeError,
         'learning_rate needs an optimizer: call init_optimizer'),

@@ -151,7 +151,7 @@ def test_biases_that_are_added_in_gluon():
     for layer in layers:
         layer.initialize(mx.init.Zero())
         parameters.update(layer.collect_params())
-    trainer = SVRGTrainer(parameters, 'newton_cg', {}, tol=1e-5, objective=lambda x, z, y: loss_of(
+    trainer = SVRGTrainer(parameters, 'newton_cg', {}, tol=1e-5, loss_fn=lambda x, z, y: loss_of(
         layers[0](x) + layers[1](z), y))
     data = mx.gluon.data.DataLoader(mx.gluon.data.ArrayDataset(x, z, targets), 50)
     for _ in trainer.epochs(data, 50):
