@@ -179,7 +179,7 @@ class SVRGModule(ContribNames, Findings, _CountsSteps):
         warn_once = WarnOnce()
         self._svrg = SVRG(ModuleReference(self, graph, warn_once, settings), settings, warn_once,
                           Training())
-        self._keys = KVStoreKeys(self._trainable)
+        self._keys = KVStoreKeys(self._param_names, self._trainable)
         self._waiting = {}  # parts of a checkpoint, for bind and init_optimizer
         self._pass_of_fit = None, False  # its iterator, and whether it stands at the beginning
         self._watch = Watch(warn_once, arrays_of, 'train_data', 'symbol')

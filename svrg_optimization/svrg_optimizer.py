@@ -53,6 +53,15 @@ def check_rates(optimizer):
             check_rate('%s of %s' % (kind, name), value)
 
 
+def check_rates_of_training(optimizer, tol, warn_once):
+    """Check the rates as they are now; warn once of a rate of 0, which comes no nearer to `tol`."""
+    check_rates(optimizer)
+    optimizer = getattr(optimizer, 'default_opt', optimizer)
+    if tol is not None and optimizer.lr_scheduler is None and optimizer.lr == 0:
+        warn_once('learning_rate is 0, with which no step moves the weights, and should be above '
+                  '0 with tol')
+
+
 def _register(klass):
     """Register an optimizer, unless another package has already used its name.
 

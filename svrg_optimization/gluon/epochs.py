@@ -6,7 +6,7 @@ import sys
 
 from .._argument_checks import check_epoch, checked_count
 from ..rate.run import Run
-from ..svrg_optimizer import check_rates
+from ..svrg_optimizer import check_rates_of_training
 
 
 def epochs(trainer, train_data, num_epoch, update_freq, begin_epoch, states):
@@ -21,7 +21,7 @@ def epochs(trainer, train_data, num_epoch, update_freq, begin_epoch, states):
 
 
 def _epochs(trainer, train_data, numbers, update_freq, states):
-    check_rates(trainer._optimizer)
+    check_rates_of_training(trainer._optimizer, trainer.tol, trainer._svrg.warn_once)
     run = Run(trainer._svrg, trainer._trained, logging, train_data, functools.partial(
         trainer.update_full_grads, train_data, states=states))
     loop = trainer._loop = {'begin_epoch': numbers.start, 'num_epoch': numbers.stop,

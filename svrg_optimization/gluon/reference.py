@@ -3,6 +3,7 @@
 import contextlib
 import operator
 import reprlib
+import threading
 
 from mxnet import autograd, gluon, nd
 from mxnet.ndarray import register
@@ -16,6 +17,18 @@ from .inputs import Inputs, calls_seen
 from .numpy_arrays import arrays_in, as_nd
 
 _is_fresh = operator.attrgetter('_fresh_grad')
+
+
+class _OfThisThread(list):
+    """Arrays of a parameter in the place of the current ones, which other threads go on to see."""
+
+    def __init__(self, arrays, current):
+        super().__init__(arrays)
+        self._current, self._thread = current, threading.get_ident()
+
+    def __getitem__(self, place):
+        is_here = threading.get_ident() == self._thread
+        return super().__getitem__(place) if is_here else self._current[place]
 
 
 class GluonReference(Reference):
@@ -120,7 +133,8 @@ class GluonReference(Reference):
         self._check_shapes()
         current = {param: (param._data, param._grad) for param in self.arrays}
         try:
-            give(self.arrays)
+            give({param: (_OfThisThread(data, param._data), gradients)
+                  for param, (data, gradients) in self.arrays.items()})
             yield
         finally:
             try:

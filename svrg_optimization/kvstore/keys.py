@@ -1,8 +1,13 @@
-"""Keys in a KVStore, beside those of the parameters."""
+"""Names of a module's keys in a KVStore."""
+
+from ..svrg_optimizer import _SUFFIX
 
 
 class KVStoreKeys:
-    """Keys of a module: names that no parameter has.
+    """Keys of one module in a KVStore.
+
+    A key is a name with a suffix, ``<name>_full`` for a full gradient. The
+    suffix is repeated while another key or a parameter has that name.
 
     Attributes
     ----------
@@ -19,9 +24,20 @@ class KVStoreKeys:
         Those that were created where they were needed.
     """
 
-    def __init__(self, trainable):
-        self.full = {name: name + ':full' for name in trainable}
-        self.gathered, self.first, self.total = ':gathered', ':first', ':total'
+    def __init__(self, param_names, trainable):
+        taken = set(param_names)
+
+        def new(name, suffix):
+            key = name + suffix
+            while key in taken:
+                key += suffix
+            taken.add(key)
+            return key
+
+        self.full = {name: new(name, _SUFFIX) for name in trainable}
+        self.gathered = new('svrg', '_gathered')
+        self.first = new('svrg', '_first')
+        self.total = new('svrg', '_total')
         self.created = set()
 
     @property

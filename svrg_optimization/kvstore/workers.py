@@ -10,7 +10,12 @@ from ..core.arrays import dtype_of_sum, summed
 from ..core.front_end import Workers
 from ..core.full_gradient import share_out
 from ..data.iterators import rewind_for_pass
-from ..mxnet_repair.kvstore import number_of_first_key, prepare_exit, warn_of_rounding
+from ..mxnet_repair.kvstore import (
+    number_of_first_key,
+    prepare_exit,
+    push_all,
+    warn_of_rounding,
+)
 from .keys import NumberedKeys
 from .kinds import has_servers, is_asynchronous, is_distributed, is_synchronous
 
@@ -39,7 +44,10 @@ def create_keys(kvstore, keys, arrays, created=()):
     """Create keys for what is summed and for the gathered numbers; return the new ones."""
     values = {key: nd.zeros(arrays[name].shape, dtype=dtype_of_sum(arrays[name].dtype))
               for name, key in keys.full.items() if name in arrays}
-    values[keys.gathered] = _row_of_this_worker(kvstore, ()) + 1 / 3  # which float32 rounds
+    if is_distributed(kvstore):
+        values[keys.gathered] = _row_of_this_worker(kvstore, ()) + 1 / 3  # which float32 rounds
+    else:
+        values[keys.first] = nd.zeros((2,))  # for `compresses`
     values = {key: value for key, value in values.items() if key not in created}
     if values:
         kvstore.init(list(values), list(values.values()))
@@ -49,22 +57,22 @@ def create_keys(kvstore, keys, arrays, created=()):
 
 
 class OverDevices(Workers):
-    """Devices of this process."""
+    """Devices of this process, summed by a KVStore if one is given with its keys."""
+
+    def __init__(self, kvstore=None, keys=None):
+        self._kvstore, self._keys = kvstore, keys
 
     def sum(self, total):
         """Give each device its share of the sum over all of them."""
-        if total.shares_differ:
-            self.exchange(total.shares, total.by_parameter())
+        values = total.by_parameter()
+        if self._kvstore is not None:
+            exchange(self._kvstore, self._keys, total.shares, values)
+        elif total.shares_differ:
+            for name, arrays in values.items():
+                whole = summed(arrays)
+                share_out(total.shares, name, [whole.as_in_context(each.context)
+                                               for each in arrays])
         total.shares_differ = False
-
-    def exchange(self, shares, values):
-        """Sum values by parameter, one array a device, in place, and set their shares."""
-        for name, arrays in values.items():
-            whole = summed(arrays)
-            for array in arrays:
-                if array is not whole:
-                    whole.copyto(array)
-            share_out(shares, name, arrays)
 
 
 class OverWorkers(Workers):
@@ -90,22 +98,12 @@ class OverWorkers(Workers):
         context = next((arrays[0].context for arrays in values.values()), None)
         gathered = _row_of_this_worker(
             kvstore, [total.rows, total.batches, total.yielded, total.loss], context)
-        self.exchange(total.shares, values, {keys.gathered: [gathered]})
+        exchange(kvstore, keys, total.shares, values, {keys.gathered: [gathered]})
         rows, batches, yielded, losses, *_ = gathered.asnumpy().T
         total.shares_differ, total.loss = False, float(losses.sum())
         total.rows, total.batches = int(rows.sum()), int(batches.sum())
         if self._trains_on_pass:
             self._check_batch_counts(yielded)
-
-    def exchange(self, shares, values, others=()):
-        """Sum values by parameter, one array a device, in place, and set their shares.
-
-        Others, which are given by key, are summed too.
-        """
-        allreduce(self._kvstore, {
-            **{self._keys.full[name]: arrays for name, arrays in values.items()}, **dict(others)})
-        for name, arrays in values.items():
-            share_out(shares, name, arrays)
 
     def check_same(self, plan):
         """Raise a ValueError on all workers if settings and arguments are not the same on all.
@@ -174,13 +172,23 @@ def _row_of_this_worker(kvstore, numbers, context=None):
 
 # Arrays of all workers
 
+def exchange(kvstore, keys, shares, values, others=()):
+    """Sum values by parameter, one array a device, over all workers, and set their shares.
+
+    The values, and the others, which are given by key, are overwritten with the sums.
+    """
+    allreduce(kvstore, {
+        **{keys.full[name]: arrays for name, arrays in values.items()}, **dict(others)})
+    for name, arrays in values.items():
+        share_out(shares, name, arrays)
+
+
 def allreduce(kvstore, values):
     """Sum values, which are one array per device for each key, over all workers, in place.
 
     All values are pushed before the first one is pulled.
     """
-    for priority, (key, arrays) in enumerate(values.items()):
-        kvstore.push(key, arrays, priority=-priority)
+    push_all(kvstore, values)
     if is_asynchronous(kvstore):
         wait_for_all_workers(kvstore)
     for priority, (key, arrays) in enumerate(values.items()):

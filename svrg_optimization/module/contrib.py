@@ -2,8 +2,8 @@
 
 from ..core.correction import correct
 from ..core.full_gradient import FullGradient, share_out
+from ..kvstore.workers import exchange
 from .install import wrapped_optimizer
-from .workers import workers_of
 
 
 class ContribNames:
@@ -48,8 +48,9 @@ class ContribNames:
     # A pass does not call these two.
 
     def _accumulate_kvstore(self, key, value):
-        """Sum one parameter's full gradient, a list of one NDArray a device, over all workers."""
-        workers_of(self).exchange(self._svrg.snapshot.full_gradient.shares, {key: value})
+        """Sum one parameter's full gradient, a list of one NDArray a device, in the KVStore."""
+        exchange(self._kvstore, self._keys, self._snapshot.full_gradient.shares,
+                 {key: value})
 
     def _allocate_gradients(self, key, value):
         """Give each device its share of a full gradient that all devices have whole."""

@@ -62,7 +62,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     kvstore = _checked(module, kvstore, updates, optimizer, optimizer_params)
     if on_workers:
         kvstore.is_capable = lambda capability: False  # Module asks it whether it updates weights
-    module._keys = keys = KVStoreKeys(module._trainable)
+    module._keys = keys = KVStoreKeys(module._param_names, module._trainable)
     wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
                                        optimizer_params)
     check_rates(wrapped)
@@ -96,7 +96,8 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
         # Module does not give the workers rank 0's weights if they update the weights
         # themselves, and never updates their copies on the host.
         executor_group.pull_dense_weights(kvstore, module)
-        create_keys(kvstore, keys, {**module._aux_params, **module._arg_params})
+    if module._kvstore:
+        create_keys(module._kvstore, keys, {**module._aux_params, **module._arg_params})
 
 
 def _prepare_servers(kvstore, keys, param_names, may_update, optimizer):

@@ -14,7 +14,7 @@ from ..data.iterators import rewind_for_pass
 from ..data.ndarray_iter import is_viewable, views
 from ..early_stopping import EarlyStopping
 from ..rate.run import Run
-from ..svrg_optimizer import check_rates
+from ..svrg_optimizer import check_rates_of_training
 from .trained_module import TrainedModule
 from .workers import check_plan
 
@@ -62,7 +62,7 @@ def fit(**arguments):
 def _train_epochs(module, given, data):
     svrg, default = module._svrg, module._default_bucket
     epochs = range(given.begin_epoch, given.num_epoch)
-    check_rates(default._optimizer)
+    check_rates_of_training(default._optimizer, svrg.settings.tol, svrg.warn_once)
     run = Run(svrg, TrainedModule(default), module.logger, given.train_data, data.take_snapshot)
     if epochs:
         check_plan(default, given.train_data, epochs, not run.is_plain,

@@ -5,7 +5,8 @@ from ..core.front_end import Workers
 from ..data.iterators import rows_left_over, rows_of_batch
 from ..kvstore.kinds import features_of, is_asynchronous, is_distributed, is_synchronous
 from ..kvstore.workers import OverDevices, OverWorkers, broadcast, wait_for_all_workers
-from ..svrg_optimizer import agreed, update_counts
+from ..mxnet_repair.kvstore import compresses
+from ..svrg_optimizer import _SVRGOptimizer, agreed, update_counts
 from . import executor_group
 
 
@@ -71,10 +72,18 @@ def synchronize(module):
 
 
 def workers_of(module, trains_on_pass=False):
-    """Return the Workers over which the full gradient of a module is summed."""
+    """Return the Workers over which the full gradient of a module is summed.
+
+    A KVStore with compression would quantize it. The KVStore of an optimizer
+    that was borrowed from a plain Module has no keys for it.
+    """
     kvstore, keys = module._kvstore, module._keys
     if is_distributed(kvstore):
         return OverWorkers(kvstore, keys, trains_on_pass, keys.created)
+    has_keys = kvstore is not None and isinstance(module._optimizer, _SVRGOptimizer)
+    if has_keys and not (module._compression_params
+                         or compresses(kvstore, keys.first, module._context)):
+        return OverDevices(kvstore, keys)
     return OverDevices() if kvstore is not None else Workers()
 
 

@@ -12,8 +12,10 @@ import io
 import os
 import re
 import sys
+import types
 import weakref
 
+import numpy as np
 from mxnet import kv as kv_of_mxnet
 from mxnet import ndarray as nd
 from mxnet.base import MXNetError, _notify_shutdown, py_str
@@ -44,17 +46,19 @@ def open_distributed(kind):
 
 
 # MXNet calls the updater through ctypes, which reports an error, for example a Ctrl-C, and
-# forgets it.
+# forgets it. Where it comes in MXNet's own part of the call, only a missing update shows it.
 
 def set_updater(kvstore, updater):
     """Set the updater of a KVStore of this process; its errors wait for `raise_updater_error`."""
-    errors = vars(kvstore).setdefault('updater_errors', [])  # a closure of it would keep its memory
+    # Not attributes of the KVStore: a function that refers to it would keep its memory.
+    seen = vars(kvstore).setdefault('seen_updates', types.SimpleNamespace(errors=[], updates=0))
 
     def update(*args):
         try:
             updater(*args)
+            seen.updates += 1
         except BaseException as error:
-            errors.append(error)
+            seen.errors.append(error)
 
     kvstore._set_updater(update)
     kvstore._updater = updater
@@ -62,11 +66,22 @@ def set_updater(kvstore, updater):
 
 def raise_updater_error(kvstore):
     """Raise the first error of a KVStore's updater since the last call, if there is any."""
-    errors = getattr(kvstore, 'updater_errors', None)
-    if errors:
-        error = errors[0]
-        errors.clear()
+    seen = getattr(kvstore, 'seen_updates', None)
+    if seen and seen.errors:
+        error = seen.errors[0]
+        seen.errors.clear()
         raise error
+
+
+def push_all(kvstore, values):
+    """Push arrays by key, and raise the error of a KVStore's updater, if there is any."""
+    seen = getattr(kvstore, 'seen_updates', None)
+    wanted = seen and seen.updates + len(values)
+    for priority, (key, arrays) in enumerate(values.items()):
+        kvstore.push(key, arrays, priority=-priority)
+    raise_updater_error(kvstore)
+    if seen and seen.updates < wanted:
+        raise KeyboardInterrupt
 
 
 # MXNet has no function that sets a weight: a pushed value goes to the optimizer, and may be
@@ -77,9 +92,8 @@ def set_weights(kvstore, weights, gradients):
     updater = kvstore._updater
     set_updater(kvstore, lambda key, _, stored: weights[py_str(key)][0].copyto(stored))
     try:  # of other numbers compression would keep what it has not sent
-        for name, arrays in gradients.items():
-            kvstore.push(name, [each.zeros_like() for each in arrays])
-        raise_updater_error(kvstore)
+        push_all(kvstore, {name: [each.zeros_like() for each in arrays]
+                           for name, arrays in gradients.items()})
     finally:
         set_updater(kvstore, updater)
 
@@ -114,6 +128,20 @@ def warn_of_rounding(kvstore, key, value):
     if (stored == rounded).min().asscalar():
         warn('the servers of %r make float32 of float64 values: start them where this package is '
              'installed, on Linux' % kvstore.type)
+
+
+# Compression can be switched on at any time, and no function tells whether it is on.
+
+def compresses(kvstore, key, contexts):
+    """Tell whether a KVStore of this process changes what is pushed to a key of two numbers."""
+    if 'device' not in kvstore.type:  # only these compress
+        return False
+    pushed = np.array([2.0 ** -10, 2.0 ** -11], np.float32)  # not both can be the threshold
+    values = [nd.array(pushed, ctx=context) for context in contexts]
+    kvstore.push(key, values)
+    raise_updater_error(kvstore)
+    kvstore.pull(key, out=values)
+    return bool((values[0].asnumpy() != len(contexts) * pushed).any())
 
 
 # A worker that ends waits for all others, even after an exception. It also drops pushes that are
