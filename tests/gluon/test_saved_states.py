@@ -14,7 +14,6 @@ from blocks import (
     as_blocks_take,
     assert_weights,
     train,
-    train_epochs,
     train_plain,
     weights_of,
 )
@@ -198,22 +197,6 @@ def test_a_trainer_gets_the_settings_of_the_file(tmp_path):
     for trainer in (saver, other):
         train(trainer, PROBLEM.loader(), 3, begin=1)
     np.testing.assert_equal(weights_of(nets[1]), weights_of(nets[0]))
-
-
-def test_a_converged_training_that_is_loaded_makes_no_step(tmp_path):
-    path, problem, ends = str(tmp_path / 'states'), Blocks('softmax'), []
-    for begin in (0, 99):  # at an odd epoch no snapshot is due
-        net = problem.net()
-        trainer = problem.trainer(net, tol=1e-4, optimizer='newton_cg', settings={})
-        if begin:
-            net.load_parameters(path + '.params')
-            trainer.load_states(path)
-        train_epochs(trainer, problem.loader(), 100, 2, begin_epoch=begin)
-        assert trainer.has_converged
-        ends.append(weights_of(net))
-        trainer.save_states(path)
-        net.save_parameters(path + '.params')
-    assert all((ends[0][name] == value).all() for name, value in ends[1].items())
 
 
 @pytest.mark.nd_arrays

@@ -231,20 +231,6 @@ def test_gradient_norm_is_that_of_the_mean_objective(means, rate, strength, cont
     assert trainer.objective == pytest.approx(expected, rel=2e-6)
 
 
-def test_trainers_of_losses_that_share_no_weights_take_turns():
-    trainings = [Training(Blocks(kind)) for kind in ('softmax', 'perceptron')]
-    for _ in range(2):
-        for training in trainings:
-            training.snapshot()
-        for batches in zip(*(training.batches() for training in trainings)):
-            for training, (batch, _) in zip(trainings, batches):
-                training.backward(batch)
-            for training, (_, rows) in zip(trainings, batches):
-                training.step(rows)
-    for training in trainings:
-        training.check()
-
-
 def scaling(trainer_of, loss, net, monkeypatch):
     """Return a trainer as AMP wants it, without AMP's changes of the process's operators."""
     monkeypatch.setattr(amp.amp, '_amp_initialized', True)

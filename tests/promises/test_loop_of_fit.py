@@ -10,10 +10,8 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from blocks import Blocks
 from problems import Problem
 from svrg_optimization import SVRGBucketingModule, SVRGModule
-from svrg_optimization.rate.run import Run
 
 # What callbacks may read in param.locals, beside what only has meaning within the loop.
 NAMES = {'self', 'train_data', 'eval_data', 'eval_metric', 'epoch_end_callback',
@@ -169,25 +167,6 @@ def test_no_batch_is_kept_after_the_next(bucketing):
     finally:
         gc.enable()
     assert len(most) == 40 and max(most[5:]) <= 4
-
-
-@pytest.mark.parametrize('front_end', ['module', 'gluon'])
-def test_a_run_is_freed_with_its_loop(front_end, monkeypatch):
-    """A cycle through it would keep the memory of a model until the next collection."""
-    problem, alive = Blocks(), weakref.WeakSet()
-    begin = Run.__init__
-    monkeypatch.setattr(Run, '__init__', lambda run, *args: alive.add(run) or begin(run, *args))
-    gc.disable()
-    try:
-        if front_end == 'module':
-            problem.fit(problem.module(), 2)
-        else:
-            trainer, data = problem.trainer(problem.net()), problem.loader()
-            for _ in trainer.epochs(data, 2):
-                assert len(alive) == 1
-        assert not alive
-    finally:
-        gc.enable()
 
 
 @pytest.mark.parametrize('second, ignored', [

@@ -7,7 +7,6 @@ import pytest
 import oracle
 from held_batches import assert_svrg
 from problems import TWO_DEVICES, Problem
-from svrg_optimization import SVRGModule
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
@@ -76,40 +75,3 @@ def test_batches_may_be_smaller_than_those_bound(context, is_mean):
         assert all(len(rows) == 60 // batch_size for rows in steps.values())
     problem.assert_full_gradient(module, {name: value / (20 if is_mean else 1)
                                           for name, value in svrg.full_gradient.items()})
-
-
-@pytest.mark.parametrize('shared', [(), ('weight',), ('bias',), ('weight', 'bias')])
-@pytest.mark.parametrize('reduce', ['sum', 'mean'])
-@pytest.mark.parametrize('optimizer', ['sgd', 'newton_cg'])
-def test_heads_that_share_parameters_come_to_the_optimum_of_their_sum(optimizer, reduce, shared):
-    rng, scales, rows, wd = np.random.RandomState(0), (1., 3.), 37, 0.02  # the last batch is short
-    features, targets = (rng.normal(size=(2, rows, count)) for count in (3, 1))
-    names = [[('both_' if kind in shared else 'head%d_' % head) + kind
-              for kind in ('weight', 'bias')] for head in (0, 1)]
-    variables = {name: mx.sym.Variable(name) for name in sum(names, [])}
-    mean, losses = reduce == 'mean', []
-    for head, scale in enumerate(scales):
-        output = mx.sym.FullyConnected(mx.sym.Variable('data%d' % head), *[
-            variables[name] for name in names[head]], num_hidden=1)
-        loss = mx.sym.square(output - mx.sym.Variable('label%d' % head)) / 2
-        losses.append(mx.sym.MakeLoss(mx.sym.mean(loss) if mean else loss, grad_scale=scale))
-    module = SVRGModule(mx.sym.Group(losses), ('data0', 'data1'), ('label0', 'label1'), tol=1e-5)
-    module.fit(mx.io.NDArrayIter(
-        {'data%d' % head: features[head] for head in (0, 1)},
-        {'label%d' % head: targets[head] for head in (0, 1)}, 10), num_epoch=100,
-        eval_metric=[], optimizer=optimizer, optimizer_params={
-            'wd': wd / 10 if mean else wd,  # the optimizer divides the gradient by 10 all the same
-            **({'learning_rate': 1. if mean else 0.1} if optimizer == 'sgd' else {})})
-    design = [np.column_stack([
-        np.zeros((rows, 3 if name.endswith('weight') else 1)) if name not in names[head] else
-        features[head] if name.endswith('weight') else np.ones((rows, 1)) for name in variables])
-        for head in (0, 1)]
-    decays = np.concatenate([[wd] * 3 if name.endswith('weight') else [0.] for name in variables])
-    optimum = np.linalg.solve(np.diag(decays) + sum(
-        scale * each.T @ each / rows for scale, each in zip(scales, design)), sum(
-            scale * each.T @ label[:, 0] / rows
-            for scale, each, label in zip(scales, design, targets)))
-    found = module.get_params()[0]
-    np.testing.assert_allclose(np.concatenate([
-        found[name].asnumpy().ravel() for name in variables]), optimum, atol=1e-4)
-    assert module.has_converged

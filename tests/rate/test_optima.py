@@ -244,7 +244,7 @@ CASES.update({
     'diabetes': shipped(datasets.load_diabetes, 'squares', mx.init.Xavier()),
     'rare large values': Case(rare_large_values(), None, initializer=ZERO),
     'copies': Case(Problem('logistic', COPIES, (NORMAL[:, 0] + CHANCE > 0) * 1.), passes=40),
-    'digits': Case(Problem('softmax', DIGITS[0][:300] / 16, DIGITS[1][:300] * 1., 1e-3),
+    'digits': Case(Problem('softmax', DIGITS[0][:600] / 16, DIGITS[1][:600] * 1., 1e-3),
                    tol=1e-4, passes=300),
     'begins at its optimum': Case(Problem('squares', NORMAL, 0 * CHANCE), strength=0.1, passes=3,
                                   initializer=ZERO),

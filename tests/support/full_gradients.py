@@ -31,8 +31,8 @@ def randomize(module, problem, seed):
 class ShortBatches:
     """Yield the last batch with fewer rows, its pad being None."""
 
-    def __init__(self, problem, batch_size=10, count=None):
-        self.problem, self.batch_size, self.count = problem, batch_size, count
+    def __init__(self, problem, batch_size=10):
+        self.problem, self.batch_size = problem, batch_size
 
     def reset(self):
         pass

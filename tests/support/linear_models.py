@@ -131,12 +131,6 @@ def trainer_of(problem, net, objective, tol, optimizer, params, proximal, **sett
                        **settings)
 
 
-def trained(trainer, net):
-    found = {name: param.data(param.list_ctx()[0]).asnumpy().astype('float64')
-             for name, param in net.collect_params().items()}
-    return Trained(trainer, found['fc_weight'], found.get('fc_bias', 0.))
-
-
 def by_gluon(problem, epochs=100, tol=1e-5, update_freq=2, optimizer='newton_cg', params=(),
              proximal=None, data=None, initializer=mx.init.Uniform(0.01), start=None,
              context=mx.cpu(), hybridizes=False, changed=lambda data: data, **settings):
@@ -144,4 +138,6 @@ def by_gluon(problem, epochs=100, tol=1e-5, update_freq=2, optimizer='newton_cg'
     trainer = trainer_of(problem, net, lambda data, label: loss(net(changed(data)), label), tol,
                          optimizer, params, proximal, **settings)
     train_epochs(trainer, data or problem.loader(), epochs, update_freq)
-    return trained(trainer, net)
+    found = {name: param.data(param.list_ctx()[0]).asnumpy().astype('float64')
+             for name, param in net.collect_params().items()}
+    return Trained(trainer, found['fc_weight'], found.get('fc_bias', 0.))

@@ -3,7 +3,6 @@
 import numpy as np
 
 import oracle
-from sequences import Sequences
 
 SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
 
@@ -25,6 +24,3 @@ def train(svrg, num_epoch, samples, update_freq=1, begin_epoch=0):
         for rows in oracle.batches_of(len(svrg.features), svrg.batch_size):
             svrg.step(rows)
     return svrg
-
-
-Lengths = Sequences

@@ -1,4 +1,4 @@
-"""SVRGTrainer and the networks of gluon.rnn, in both layouts, against float64."""
+"""SVRGTrainer and sequences in both layouts, as those of gluon.rnn, against float64."""
 
 import mxnet as mx
 import numpy as np
@@ -9,39 +9,32 @@ import oracle
 from blocks import as_blocks_take, assert_weights, weights_of
 from svrg_optimization.gluon import SVRGTrainer
 
-STEPS, FEATURES, HIDDEN, OUTPUTS, BATCH = 3, 2, 3, 2, 4
+STEPS, FEATURES, BATCH = 3, 4, 4
 SGD = {'learning_rate': 0.4, 'momentum': 0.5, 'wd': 0.01}
 
 
-class Recurrent:
+class Sequences:
     """Sequences, with their float64 twin. Arrays begin with the sequences, as in NTC."""
 
     def __init__(self, layout, loss, sequences):
         rng = np.random.RandomState(0)
         self.axis, self.loss = layout.index('N'), loss
-        self.layer = gluon.rnn.RNN(HIDDEN, layout=layout, input_size=FEATURES, prefix='rnn_',
-                                   activation='tanh', i2h_bias_initializer='normal',
-                                   h2h_bias_initializer='normal')
-        self.output = gluon.nn.Dense(OUTPUTS, flatten=False, in_units=HIDDEN, prefix='fc_')
-        self.net = gluon.nn.HybridSequential(prefix='')
-        self.net.add(self.layer, self.output)
+        self.net = gluon.nn.Dense(1, flatten=False, in_units=FEATURES, prefix='fc_')
         self.features = rng.normal(size=(sequences, STEPS, FEATURES))
-        self.targets = rng.normal(size=(sequences, OUTPUTS) if loss == 'last' else (
-            sequences, STEPS, OUTPUTS))
+        self.targets = rng.normal(size=(sequences, 1) if loss == 'last' else (sequences, STEPS, 1))
         self.batches = [np.arange(begin, min(begin + BATCH, sequences))
                         for begin in range(0, sequences, BATCH)]
 
     def initialize(self, contexts):
-        mx.random.seed(0)
         self.net.initialize(mx.init.Normal(0.5), ctx=contexts)
         return oracle.Svrg(self.gradients, weights_of(self.net), self.features, self.targets,
                            BATCH, oracle.Sgd(decayed=('weight', 'bias'), **SGD))
 
     def objective(self, data, target):
-        predicted = self.output(self.layer(data))
+        predicted = self.net(data)
         if self.loss == 'last':
-            last = predicted[:, -1] if self.axis == 0 else predicted[-1]
-            return gluon.loss.L2Loss()(last, target)
+            return gluon.loss.L2Loss()(predicted[:, -1] if self.axis == 0 else predicted[-1],
+                                       target)
         if self.loss == 'words':
             return ((predicted - target) ** 2).mean(axis=2) / 2
         if mx.util.is_np_array():  # where Gluon's losses disregard batch_axis
@@ -60,36 +53,53 @@ class Recurrent:
     def axes(self):
         return [self.axis, 0] if self.loss == 'last' else self.axis
 
-    def value(self, weights, features, targets):
-        """Return the sum of the losses of all sequences."""
-        hidden, outputs = np.zeros((len(features), HIDDEN)), []
-        for step in range(STEPS):
-            hidden = np.tanh(sum(
-                part @ weights['rnn_l0_%s_weight' % name].T + weights['rnn_l0_%s_bias' % name]
-                for part, name in ((features[:, step], 'i2h'), (hidden, 'h2h'))))
-            outputs.append(hidden @ weights['fc_weight'].T + weights['fc_bias'])
-        outputs = outputs[-1] if self.loss == 'last' else np.stack(outputs, axis=1)
-        return ((outputs - targets) ** 2).sum() / 2 / targets[0].size
-
     def gradients(self, weights, features, targets):
-        """Differentiate by complex steps, which are exact to float64."""
-        gradients = {name: np.zeros_like(value) for name, value in weights.items()}
-        for name, value in weights.items():
-            for place in np.ndindex(value.shape):
-                moved = value.astype(complex)
-                moved[place] += 1e-30j
-                gradients[name][place] = 1e30 * self.value({**weights, name: moved}, features,
-                                                           targets).imag
-        return gradients
+        """Return the gradients of the sum of the losses of sequences."""
+        if self.loss == 'last':
+            features = features[:, -1]
+        return {name: value / targets[0].size for name, value in oracle.linear_regression(
+            weights, features.reshape(-1, FEATURES), targets).items()}
 
 
+<<<<<<< HEAD:tests/gluon/test_rnn.py
+=======
+@pytest.mark.parametrize('loss', ['rows', 'mean', 'words'])
+def test_a_batch_that_is_cut_along_its_time_is_told(loss):
+    problem, net = Sequences('TNC', loss, 8), gluon.nn.HybridSequential()
+    net.add(gluon.rnn.RNN(FEATURES, layout='TNC', input_size=FEATURES), problem.net)
+    problem.net = net
+    problem.initialize([mx.cpu(0), mx.cpu(1)])
+    trainer = SVRGTrainer(problem.net.collect_params(), 'sgd', SGD, objective=problem.objective)
+    with pytest.warns(UserWarning, match=r'batch_axis must be .*, and not \[0, 0\]') as told:
+        for _ in range(2):
+            trainer.update_full_grads([problem.batch(rows) for rows in problem.batches])
+    assert sum('batch_axis' in str(each.message) for each in told) == 1
+
+
+@pytest.mark.nd_arrays
+@pytest.mark.parametrize('is_noisy', [0, 1])
+def test_an_objective_that_draws_random_numbers_is_not_taken_for_one_that_is_cut(is_noisy):
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Dense(8), gluon.nn.BatchNorm(), gluon.nn.Dropout(0.5), gluon.nn.Dense(1))
+    net.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
+
+    def objective(data, label):
+        noise = mx.nd.random.normal(shape=data.shape, ctx=data.context)
+        return gluon.loss.L2Loss()(net(data + is_noisy * noise), label)
+
+    data = [(mx.nd.random.normal(shape=(9, 3)), mx.nd.ones((9, 1)))]
+    trainer = SVRGTrainer(net.collect_params(), 'sgd', SGD, loss_fn=objective)
+    trainer.update_full_grads(data)
+
+
+>>>>>>> h1:tests/gluon/test_batch_axis.py
 @pytest.mark.parametrize('layout', ['TNC', 'NTC'])
 @pytest.mark.parametrize('loss, devices, sequences', [
     ('rows', 1, 9), ('rows', 2, 8), ('rows', 2, 11), ('mean', 1, 11), ('mean', 2, 10),
     ('words', 1, 10), ('words', 2, 11), ('last', 1, 9), ('last', 2, 11)])
 def test_training_is_svrg(layout, loss, devices, sequences):
     """The last batch is whole, or has one, two or three sequences."""
-    problem = Recurrent(layout, loss, sequences)
+    problem = Sequences(layout, loss, sequences)
     contexts = [mx.cpu(number) for number in range(devices)]
     svrg = problem.initialize(contexts)
     trainer = SVRGTrainer(problem.net.collect_params(), 'sgd', SGD, loss_fn=problem.objective,
