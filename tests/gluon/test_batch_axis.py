@@ -61,38 +61,6 @@ class Sequences:
             weights, features.reshape(-1, FEATURES), targets).items()}
 
 
-<<<<<<< HEAD:tests/gluon/test_rnn.py
-=======
-@pytest.mark.parametrize('loss', ['rows', 'mean', 'words'])
-def test_a_batch_that_is_cut_along_its_time_is_told(loss):
-    problem, net = Sequences('TNC', loss, 8), gluon.nn.HybridSequential()
-    net.add(gluon.rnn.RNN(FEATURES, layout='TNC', input_size=FEATURES), problem.net)
-    problem.net = net
-    problem.initialize([mx.cpu(0), mx.cpu(1)])
-    trainer = SVRGTrainer(problem.net.collect_params(), 'sgd', SGD, objective=problem.objective)
-    with pytest.warns(UserWarning, match=r'batch_axis must be .*, and not \[0, 0\]') as told:
-        for _ in range(2):
-            trainer.update_full_grads([problem.batch(rows) for rows in problem.batches])
-    assert sum('batch_axis' in str(each.message) for each in told) == 1
-
-
-@pytest.mark.nd_arrays
-@pytest.mark.parametrize('is_noisy', [0, 1])
-def test_an_objective_that_draws_random_numbers_is_not_taken_for_one_that_is_cut(is_noisy):
-    net = gluon.nn.HybridSequential()
-    net.add(gluon.nn.Dense(8), gluon.nn.BatchNorm(), gluon.nn.Dropout(0.5), gluon.nn.Dense(1))
-    net.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
-
-    def objective(data, label):
-        noise = mx.nd.random.normal(shape=data.shape, ctx=data.context)
-        return gluon.loss.L2Loss()(net(data + is_noisy * noise), label)
-
-    data = [(mx.nd.random.normal(shape=(9, 3)), mx.nd.ones((9, 1)))]
-    trainer = SVRGTrainer(net.collect_params(), 'sgd', SGD, loss_fn=objective)
-    trainer.update_full_grads(data)
-
-
->>>>>>> h1:tests/gluon/test_batch_axis.py
 @pytest.mark.parametrize('layout', ['TNC', 'NTC'])
 @pytest.mark.parametrize('loss, devices, sequences', [
     ('rows', 1, 9), ('rows', 2, 8), ('rows', 2, 11), ('mean', 1, 11), ('mean', 2, 10),

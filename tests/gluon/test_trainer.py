@@ -1,6 +1,7 @@
 """SVRGTrainer: Gluon's Trainer with SVRG gradients, compared with float64."""
 
 import collections
+import threading
 
 import mxnet as mx
 import numpy as np
