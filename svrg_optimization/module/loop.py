@@ -67,6 +67,8 @@ def _train_epochs(module, given, data):
     if epochs:
         check_plan(default, given.train_data, epochs, not run.is_plain,
                    run.is_due(epochs.start % svrg.settings.update_freq == 0))
+        if run.moves:
+            data.check_forward()
     for epoch in epochs:
         tic = time.time()
         given.eval_metric.reset()
@@ -152,6 +154,19 @@ class _Data:
         # Whether the data are known to stand at their beginning, and what sets them there after a
         # pass.
         self._is_rewound, self._rewind = False, None
+
+    def check_forward(self):
+        """Let a subclass have one batch as in a step, since passes do not call its methods."""
+        module, data = self._module, self._given.train_data
+        if self._is_ours:
+            return
+        self._rewind = rewind_for_pass(data, self._is_rewound)
+        batch, watch = next(iter(data), None), module._default_bucket._watch
+        if batch is not None:
+            watch.end_pass(data, 0)
+            watch.add(batch)
+            module.forward_backward(batch)
+        self.rewind()
 
     def take_snapshot(self):
         """Take a snapshot. Then `batches` rewinds the data."""
