@@ -85,13 +85,13 @@ def test_padding_and_fixed_weights_are_left_out():
 
 
 def test_many_columns_have_the_diagonal(monkeypatch):
-    monkeypatch.setattr(moments, 'COLUMNS', 256)
+    monkeypatch.setattr(moments, 'COLUMNS', 50)
     rows = RNG.normal(size=(60, 300)) * 10. ** RNG.uniform(-2, 2, 300)
     targets = (rows / np.abs(rows).mean(axis=0)) @ RNG.normal(size=300)
     module = by_module(Problem('squares', rows, targets, batch=20), 60, None,
                        initializer=mx.init.Zero()).by
     block, = module._svrg.training.learned.metric.blocks
-    np.testing.assert_allclose(block.factor, 1 / np.float32(rows).std(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(block.scale, 1 / np.float32(rows).std(axis=0), rtol=1e-5)
     assert module.objective < 1e-5 * (targets ** 2).mean() / 2
 
 
