@@ -10,6 +10,9 @@ from mxnet.ndarray.sparse import CSRNDArray
 from ..core.front_end import joined_count
 from .batch_rows import held
 
+# Csr batches that are joined at most: those that are left at the end of a pass are not.
+_CSR_AT_ONCE = 16
+
 
 class JoinedBatch(DataBatch):
     """Several whole batches of one size, joined into one: `number` of them."""
@@ -77,7 +80,7 @@ def join_csr(batches, at_once):
     waiting = []
     for batch in batches:
         is_csr = any(getattr(array, 'stype', '') == 'csr' for array in getattr(batch, 'data', []))
-        number = at_once(batch) if is_csr else 1
+        number = min(at_once(batch), _CSR_AT_ONCE) if is_csr else 1
         if number == 1:
             yield from [*waiting, batch]
             waiting = []

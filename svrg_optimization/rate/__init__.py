@@ -14,7 +14,8 @@ mathematics on vectors: tests/support/quadratic.py has an objective in NumPy.
 | `convergence`, `confirmation` | the verdict: distance, check and word; they write nothing |
 | `learned`, `saved` | the state: all that is learned; its form in a file |
 | `composite` | the path with proximal operators |
-| `metric`, `moments`, `secant_pairs` | the variables, what makes them, and the matrix H |
+| `metric`, `moments`, `basis` | the variables, and what makes them: the inputs, and eigenvectors |
+| `secant_pairs` | the matrix H |
 | `optimizer` | 'newton_cg' as an optimizer of MXNet: checks its arguments, and makes no steps |
 | `result`, `words` | what a snapshot has found, and the sentence of it, with advice |
 """

@@ -6,6 +6,7 @@ import math
 import numpy as np
 
 from ..core.arrays import precision_of
+from .basis import Columns, Vectors, of_covariances, of_rows
 
 _EPSILON = precision_of(float)
 _SMALLEST = 10 * _EPSILON  # times the columns: an eigenvalue of a correlation matrix is rounding
@@ -41,11 +42,12 @@ class Block:
 
     Attributes
     ----------
-    factor, root : numpy.ndarray
-        A and its inverse, of many columns the diagonals.
+    scale, basis, root : numpy.ndarray, basis, numpy.ndarray
+        S, Q and R of A = S Q R^-1: scales of the columns, the eigenvectors of what is scaled, and
+        the roots of its eigenvalues.
     resolved : numpy.ndarray
         Which columns of A are directions in which inputs vary. Along the others there is the
-        decay alone, or it is as if M were 1.
+        decay alone, or it is as if the scaled M were 1.
     diagonal : numpy.ndarray
         That of M, the bias last.
     sums_up, is_invariant : bool
@@ -62,66 +64,64 @@ class Block:
         self.is_invariant = self.sums_up = is_invariant
         self.largest_gradient = largest_gradient
         mean, spread = moments
-        outer, is_full = (np.outer, True) if spread.ndim == 2 else (np.multiply, False)
         # About 0 without a bias. A decayed bias does not follow the mean all the way.
         self._about = about = 1. if len(names) == 1 else decays[1] / (1 + decays[1])
         self.mean, self.last = mean * (1 - about), 1. if about == 1 else math.sqrt(1 + decays[1])
-        spread = spread + about * outer(mean, mean)
-        variances = np.diag(spread) if is_full else spread
+        variances = moments.variances + about * mean * mean
         self.diagonal = variances + (1 - about) * mean * mean + decays[0]
         least, smallest = _CONSTANT * np.abs(mean), _SMALLEST * len(mean)
         varies = variances + decays[0] > least * least
-        if is_full and decays[0] > _LARGE * self.diagonal.max():
-            values, vectors = np.linalg.eigh(spread)
-            root = np.sqrt(np.maximum(values, 0.) + decays[0])
-            self.factor, self.root = vectors / root, (vectors * root).T
-            self.resolved, share = root > 0, 1 - decays[0] / np.square(root)
-        elif is_full:
-            spread = spread + decays[0] * np.eye(len(mean))
-            scale = np.sqrt(np.where(varies, np.diag(spread), self.diagonal))
-            scale = np.where(scale > 0, scale, 1.)
-            values, vectors = np.linalg.eigh(np.where(outer(varies, varies),
-                                                      spread / outer(scale, scale), 0.))
-            self.resolved = values > smallest
-            root = np.sqrt(np.where(self.resolved, values, 1.))
-            self.factor, self.root = vectors / root / scale[:, None], (vectors * root).T * scale
-            share = 1 - decays[0] * np.square(self.factor).sum(axis=0)
+        is_even = spread.ndim == 2 and decays[0] > (
+            0 if moments.has_rows else _LARGE * self.diagonal.max())
+        scale = self.diagonal.max() if is_even else np.where(
+            varies, variances + decays[0], self.diagonal)
+        self.scale = np.where(scale > 0, scale, 1.) ** -0.5 * np.ones(len(mean))
+        decay, varying = decays[0] * np.square(self.scale), self.scale * varies
+        if spread.ndim == 1:
+            values, self.basis = 1. * varies, Columns()
+        elif moments.has_rows:
+            values, self.basis = of_rows(np.vstack([spread, math.sqrt(about) * mean]) * varying)
+            values = values + decay
         else:
-            self.root = np.sqrt(np.where(varies, variances + decays[0], self.diagonal))
-            self.root[self.root == 0] = 1.
-            self.factor, self.resolved = 1 / self.root, varies
-            share = variances / self.root ** 2
-        if decays[0]:  # along a column of one value there is nothing else
-            self.resolved = self.resolved & (share > smallest)
+            values, self.basis = of_covariances(np.outer(varying, varying) * (
+                spread + about * np.outer(mean, mean) + decays[0] * np.eye(len(mean))))
+            decay = decay @ np.square(self.basis.matrix)
+        is_known = values > smallest * (not is_even)
+        self.root = np.sqrt(np.where(is_known, values, 1.))
+        # What the decay leaves of a value; the rounding of eigh is that of the largest value.
+        self.resolved = is_known & (values - decay > smallest * np.where(
+            isinstance(self.basis, Vectors), 1., values))
         self.diagonal = np.append(np.where(self.diagonal > 0, self.diagonal, 1.),
                                   self.last ** 2)[:len(mean) + len(names) - 1]
 
     def whiten(self, weights, bias=None):
         """Return the inverse of F times the rows of each output, and times their biases."""
-        rows = _times(weights, self.root.T)
+        rows = self.basis.times(weights / self.scale) * self.root
         return rows, None if bias is None else self.last * (bias + weights @ self.mean)
 
     def pull(self, weights, bias=None):
         """Return the transpose of F times a gradient, given and returned as in `whiten`."""
         if bias is not None:
             weights = weights - np.outer(bias, self.mean)
-        return _times(weights, self.factor), None if bias is None else bias / self.last
+        return (self.basis.times(weights * self.scale) / self.root,
+                None if bias is None else bias / self.last)
 
     def sizes(self, weights, bias=None):
         """Return sizes of what is summed in `pull`, as it returns the sums."""
         weights = abs(weights)
         if bias is not None:
             weights = weights + np.outer(abs(bias), abs(self.mean))
-        return _times(weights, abs(self.factor)), None if bias is None else abs(bias) / self.last
+        return (self.basis.sizes(weights * self.scale) / self.root,
+                None if bias is None else abs(bias) / self.last)
 
     def push(self, rows, last=None):
         """Return F times what `whiten` returns."""
-        weights = _times(rows, self.factor.T)
+        weights = self.basis.times_transposed(rows / self.root) * self.scale
         return weights, None if last is None else last / self.last - weights @ self.mean
 
     def unpull(self, rows, last=None):
         """Return the gradient that `pull` takes."""
-        weights = _times(rows, self.root)
+        weights = self.basis.times_transposed(rows * self.root) / self.scale
         return (weights if last is None else weights + np.outer(last * self.last, self.mean),
                 None if last is None else last * self.last)
 
@@ -139,9 +139,9 @@ class Block:
 
     def dependence(self, place, dtype):
         """Say which columns a direction of A is of, '' if they vary enough, apart from others."""
-        mean, spread = self.moments
-        deviations = np.sqrt(np.diag(spread) if spread.ndim == 2 else spread)
-        along = self.factor[:, place] if self.factor.ndim == 2 else np.eye(len(mean))[place]
+        mean, deviations, only = self.moments.mean, np.sqrt(self.moments.variances), 0 * self.mean
+        only[place] = 1.
+        along = self.push(only[None])[0][0]
         parts = abs(along * deviations)
         order = np.argsort(parts)[::-1][:2]
         of_means = deviations[order] / np.where(mean[order], abs(mean[order]), math.inf)
@@ -169,11 +169,11 @@ class Block:
 
         All are joined where the loss does not see what they have in common.
         """
-        moment, means = self.moments.spread, weights @ self.moments.mean
+        means = weights @ self.moments.mean
         if self.is_invariant:
             weights, means = weights - weights.mean(axis=0), means - means.mean()
-        return self._joined((weights * (_times(weights, moment) + self.decays[0] * weights)).sum(
-            axis=1) + self._about * np.square(means))
+        outputs = self.moments.times(weights) + self.decays[0] * weights
+        return self._joined((weights * outputs).sum(axis=1) + self._about * np.square(means))
 
     def lengths(self, rows, last=None):
         """Return the square of each output's norm of what `whiten` returns, joined likewise."""
@@ -182,11 +182,6 @@ class Block:
 
     def _joined(self, squares):
         return squares.sum(keepdims=True) if self.is_invariant else squares
-
-
-def _times(rows, matrix):
-    """Return rows times a matrix, of which there may be the diagonal alone."""
-    return rows @ matrix if matrix.ndim == 2 else rows * matrix
 
 
 class Metric:

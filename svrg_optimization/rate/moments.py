@@ -1,33 +1,60 @@
 """The moments of the inputs of a model, of which the metric is made: means and covariances."""
 
 import collections
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from ..core.arrays import precision_of
 
-# Columns up to which their covariances are used: with more the product takes too long.
-COLUMNS = 1024
+# Columns up to which their covariances are used, and rows up to which these stand for them: with
+# more the products take too long. Of more columns so many numbers are kept.
+COLUMNS, NUMBERS = 1024, 1 << 23
 
 
 class Moments(NamedTuple):
-    """Mean of each column of an input, and the covariances, or the variances of many columns.
+    """Mean of each column of an input, and how the columns vary together.
 
-    A sparse input of many columns has mean squares there, and means of 0.
+    Attributes
+    ----------
+    mean : numpy.ndarray
+        The means.
+    spread : numpy.ndarray
+        The covariances C. Of many columns fewer rows R with C = R^T R, or with many rows the
+        variances alone. A sparse input of many columns has mean squares there, and means of 0.
     """
 
     mean: np.ndarray
     spread: np.ndarray
 
+    @property
+    def has_rows(self):
+        """Whether there are rows R."""
+        return self.spread.ndim == 2 and len(self.spread) < len(self.mean)
+
+    @property
+    def variances(self):
+        """The variance of each column."""
+        if self.has_rows:
+            return np.square(self.spread).sum(axis=0)
+        return np.diag(self.spread) if self.spread.ndim == 2 else self.spread
+
+    def times(self, rows):
+        """Return rows times C, or its diagonal."""
+        if self.has_rows:
+            return rows @ self.spread.T @ self.spread
+        return rows @ self.spread if self.spread.ndim == 2 else rows * self.spread
+
     def are_like(self, other):
         """Tell whether others are those of the same rows, but for rounding."""
-        near = precision_of(np.float32) * np.sqrt(
-            np.diag(self.spread) if self.spread.ndim == 2 else self.spread)
-        return self.spread.shape == other.spread.shape and bool(
-            (abs(self.mean - other.mean) <= near).all()
-            and (abs(self.spread - other.spread) <= (np.outer(near, near) if self.spread.ndim == 2
-                 else near * near) / precision_of(np.float32)).all())
+        near = precision_of(np.float32) * np.sqrt(self.variances)
+        if self.spread.shape != other.spread.shape or (abs(self.mean - other.mean) > near).any():
+            return False
+        some, others, near = (self.spread, other.spread, np.outer(near, near)) if (
+            self.spread.ndim == 2 and not self.has_rows) else (
+                self.variances, other.variances, near * near)
+        return bool((abs(some - others) <= near / precision_of(np.float32)).all())
 
 
 class InputMoments:
@@ -39,6 +66,7 @@ class InputMoments:
 
     def __init__(self, reference, a_pass):
         self._reference, self._a_pass, self._sums, self.names = reference, a_pass, {}, set()
+        self._rows = collections.defaultdict(list)
 
     def add(self, batch):
         """Add the inputs of a batch.
@@ -79,10 +107,28 @@ class InputMoments:
                 total = weights @ rows
                 if factors:
                     rows *= np.sqrt(weights)[:, None]
+                self._keep(layer, np.sqrt(weights), rows)
                 # NumPy computes one half of a matrix times its own transpose.
                 found = weights.sum(), total, (
                     rows.T @ rows if columns <= COLUMNS else np.square(rows).sum(axis=0))
             self._sums[layer] = (origin, *map(sum, zip(sums, found)))
+
+    def _keep(self, layer, roots, rows):
+        """Keep rows, and the roots of their weights, of many columns as long as they are few."""
+        kept, columns = self._rows[layer], rows.shape[1]
+        kept.append((roots, rows))
+        count = sum(len(some) for some, _ in kept)
+        if columns <= COLUMNS or count > COLUMNS or count * columns > NUMBERS:
+            kept.clear()
+
+    def _spread(self, layer, count, mean, variances, workers):
+        """Return rows whose products are the covariances if all of some weight are here."""
+        kept, origin = self._rows[layer], self._sums[layer][0]
+        here = sum((roots @ roots for roots, _ in kept), 0.)
+        if workers.allreduce_max([float(not math.isclose(here, count))])[0]:
+            return variances
+        return np.vstack([rows - np.outer(roots, mean - origin)
+                          for roots, rows in kept]) / math.sqrt(count)
 
     def of_all(self, workers):
         """Map each layer to the Moments over the rows of all workers."""
@@ -103,7 +149,11 @@ class InputMoments:
             outer = np.outer if square.ndim == 2 else np.multiply
             squares.append((0, 0 * origin, square + outer(total, by) + outer(by, total)
                             + count * outer(by, by)))
-        return {layer: Moments(part[1:1 + origin.size] / (part[0] or 1),
-                               central[1 + origin.size:].reshape(square.shape) / (part[0] or 1))
-                for (layer, (origin, _, _, square)), part, central in zip(
-                    self._sums.items(), totals, summed(squares)) if part[0]}
+        found = {}
+        for (layer, (origin, _, _, square)), part, central in zip(
+                self._sums.items(), totals, summed(squares)):
+            if part[0]:
+                mean, spread = part[1:1 + origin.size] / part[0], central[1 + origin.size:].reshape(
+                    square.shape) / part[0]
+                found[layer] = Moments(mean, self._spread(layer, part[0], mean, spread, workers))
+        return found

@@ -77,6 +77,6 @@ def test_workers_have_the_metric_of_all_rows(tmp_path, scenario, given):
         np.testing.assert_allclose(mean / units, features.mean(axis=0), atol=1e-6)
         np.testing.assert_allclose(spread / np.outer(units, units),
                                    np.cov(features.T, bias=True), atol=1e-6)
-        np.testing.assert_array_equal(block.factor, first.factor)
+        np.testing.assert_array_equal(block.root, first.root)
     problem.features = features * units
     assert_optimum(results, problem, 1e-3, 1e-5)

@@ -27,7 +27,7 @@ def merged(monkeypatch):
 @in_pairs({
     'grad_req': ['write', 'add'],
     'kind': ['linear', 'softmax', 'perceptron'],
-    'rows, runs': [(19, []), (25, [2]), (160, [16]), (175, [16]), (373, 3 * [12])]})
+    'rows, runs': [(19, []), (25, [2]), (160, [16]), (175, [17]), (973, 2 * [48])]})
 def test_small_batches_are_computed_as_one(merged, kind, rows, runs, grad_req):
     problem = Problem(kind, rows=rows)
     module = problem.bound(grad_req=grad_req)

@@ -10,6 +10,7 @@ import pytest
 
 from dense_metric import block_of, dense, metric_of, moments_of, of_all_outputs
 from svrg_optimization.core.front_end import Layer, Workers
+from svrg_optimization.rate.basis import Vectors
 from svrg_optimization.rate.metric import Block, blocks_of
 from svrg_optimization.rate.moments import COLUMNS, InputMoments, Moments
 
@@ -50,7 +51,7 @@ def test_the_variables_are_those_of_the_dense_matrix(matrix_of, decays, multipli
             (metric.push(pulled), np.linalg.solve(matrix, gradient)),
             (metric.unpull(whitened), matrix @ weights)):
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
-    assert (metric.blocks[0].factor.ndim == 2) == (matrix_of is dense)
+    assert isinstance(metric.blocks[0].basis, Vectors) == (matrix_of is dense)
     diagonal = np.diag(of_all_outputs(metric, dense(ROWS, decays)))
     expected = metric.arrays((multiplier * diagonal) ** -0.5)
     for name, roots in metric.diagonal(-0.5).items():
