@@ -46,6 +46,14 @@ def of_all_outputs(metric, of_output):
     return matrix
 
 
+def inverse_of(block):
+    """Return the inverse of M of one output, by the gradients that a Block gets."""
+    columns, biases = len(block.mean), len(block.names) - 1
+    return np.array([np.concatenate([np.ravel(part) for part in block.push(*block.pull(
+        one[None, :columns], one[columns:] if biases else None)) if part is not None])
+        for one in np.eye(columns + biases)])
+
+
 def by_bfgs(matrix, pairs):
     """Return a Hessian after the updates of BFGS with pairs of a move and a change."""
     for s, y in pairs:
