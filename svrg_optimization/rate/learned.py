@@ -46,15 +46,13 @@ class Noise(NamedTuple):
         here = objective.point_of_batch(metric)
         if here is None:
             return before
-        at = metric.whiten(here.weights)
-        of_rows = metric.of_rows(at)
-        there = objective.point_of_batch(metric, -of_rows)
-        mean, epsilon = at - of_rows, precision_of(dtype)
-        size, spread = epsilon * np.linalg.norm(mean), np.linalg.norm(of_rows)
-        part = max(size / max(size, spread, 1e-300), 1 / math.sqrt(now.rows))
-        at_mean = np.nan_to_num(metric.pull(there.gradient), posinf=0., neginf=0.)
-        of_outputs = metric.lengths_of_outputs(at_mean) + (
-            part / gamma * metric.lengths_of_outputs(mean))
+        epsilon, at = precision_of(dtype), metric.whiten(here.weights)
+        about_mean = metric.of_rows(at)
+        mean, there = at - about_mean, objective.point_of_batch(metric, -about_mean)
+        rounded, spread = epsilon * np.linalg.norm(mean), np.linalg.norm(about_mean)
+        share = max(rounded / max(rounded, spread) if rounded else 0., 1 / math.sqrt(now.rows))
+        of_outputs = share / gamma * metric.lengths_of_outputs(mean) + metric.lengths_of_outputs(
+            np.nan_to_num(metric.pull(there.gradient), posinf=0., neginf=0.))
         of_batch, size = (float(np.linalg.norm(part(here.gradient)))
                           for part in (metric.pull, metric.sizes))
         if not math.isfinite(size):
