@@ -44,7 +44,7 @@ def train_with_trainer(net, train_data, args):
 def train_with_svrg(net, train_data, args):
     trainer = SVRGTrainer(net.collect_params(), 'sgd',
                           {'learning_rate': args.learning_rate, 'wd': args.wd},
-                          loss_fn=lambda data, label: softmax_loss(net(data), label))
+                          objective=lambda data, label: softmax_loss(net(data), label))
     for epoch in range(args.epochs):
         if epoch % args.update_freq == 0:
             trainer.update_full_grads(train_data)

@@ -42,7 +42,7 @@ class Findings:
         return self._objective.norm
 
     @property
-    def objective(self) -> Optional[float]:
+    def full_objective(self) -> Optional[float]:
         """Mean objective per row at the latest snapshot.
 
         It is the mean loss of all rows, plus half the weight decay times the squared weights,

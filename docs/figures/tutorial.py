@@ -60,7 +60,7 @@ def main():
         batches = gluon.data.DataLoader(
             gluon.data.ArrayDataset(rows, labels.reshape(-1, 1)), BATCH_SIZE, shuffle=True)
         trainer = SVRGTrainer(net.collect_params(), 'newton_cg', {'wd': wd}, tol=1e-5,
-            loss_fn=lambda data, label: loss(net(data), label))
+            objective=lambda data, label: loss(net(data), label))
         for epoch, _ in enumerate(trainer.epochs(batches, args.passes)):
             points.append((passes_of(trainer, epoch), above(net.weight.data(), net.bias.data())))
         return np.array(points).T

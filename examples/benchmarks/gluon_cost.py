@@ -48,7 +48,7 @@ def functions_of(network, count):
     rate = {'learning_rate': 1e-4}
     plain = gluon.Trainer(net.collect_params(), 'sgd', rate)
     svrg = SVRGTrainer(net.collect_params(), 'sgd', rate,
-                       loss_fn=lambda data, label: loss(net(data), label))
+                       objective=lambda data, label: loss(net(data), label))
 
     def passes():
         for data, label in batches:

@@ -219,7 +219,7 @@ class Training:
                 'poisson': gluon.loss.PoissonNLLLoss()}[self.loss]
         trainer = SVRGTrainer(net.collect_params(), 'newton_cg',
                               {'wd': self.wd}, tol=tol,
-                              loss_fn=lambda data, label: loss(net(data), label))
+                              objective=lambda data, label: loss(net(data), label))
         train_data = gluon.data.DataLoader(gluon.data.ArrayDataset(
             self.features, self.targets), self.batch_size, shuffle=True)
         epochs = 0

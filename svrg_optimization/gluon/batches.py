@@ -67,7 +67,7 @@ class GluonPass(BatchesOfPass):
             batch = as_blocks_take([*batch.data, *(batch.label or [])])
         is_one = isinstance(batch, ARRAYS) or isinstance(batch, dict) and batch
         if not (is_one or isinstance(batch, (list, tuple)) and batch):
-            raise TypeError('train_data must yield tuples or lists of what loss_fn takes, dicts '
+            raise TypeError('train_data must yield tuples or lists of what objective takes, dicts '
                             'or arrays, not %s' % reprlib.repr(batch))
         self.in_form = operator.itemgetter(0) if is_one else getattr(type(batch), '_make', tuple)
         batch = [batch] if is_one else batch
@@ -113,7 +113,7 @@ def arrays_of(inputs):
 
 
 def by_value(outputs):
-    """Turn what `loss_fn` returned on each device into a list of all devices for each value."""
+    """Turn what `objective` returned on each device into a list of all devices for each value."""
     return tuple(map(list, zip(*outputs))) if isinstance(outputs[0], (list, tuple)) else outputs
 
 

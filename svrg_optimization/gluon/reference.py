@@ -32,14 +32,14 @@ class _OfThisThread(list):
 
 
 class GluonReference(Reference):
-    """Gradients of `loss_fn` at the snapshot, whose arrays take the place of the current ones.
+    """Gradients of `objective` at the snapshot, whose arrays take the place of the current ones.
 
     It has a second array for the value of each parameter, with a gradient if it is trained.
     `arrays` maps a Parameter to both lists, one array a device.
     """
 
-    def __init__(self, params, loss_fn, rows):
-        self._params, self._loss_fn = params, loss_fn
+    def __init__(self, params, objective, rows):
+        self._params, self._objective = params, objective
         self.names = [param.name for param in params]
         self.unused = []  # parameters that the batch of a step has not used
         self.rows, self.numbers = rows, RandomNumbers()
@@ -184,7 +184,7 @@ class GluonReference(Reference):
 
     def inputs(self, batch, a_pass):
         """List the places of the inputs of the loss function, and their arrays on each device."""
-        return [('input %d of loss_fn' % place, array) for inputs in batch
+        return [('input %d of objective' % place, array) for inputs in batch
                 for place, value in enumerate(inputs) for array in arrays_in([value])]
 
     def inputs_of_weights(self, batch, a_pass):
@@ -280,10 +280,10 @@ class GluonReference(Reference):
         """Return what the loss function returns on each device, and the loss of each."""
         outputs, losses = [], []
         for inputs in batch:
-            output = self._loss_fn(*inputs)
+            output = self._objective(*inputs)
             loss = output[0] if isinstance(output, (list, tuple)) and output else output
             if not isinstance(loss, nd.NDArray):
-                raise TypeError('loss_fn must return the loss, an NDArray, or a tuple or list '
+                raise TypeError('objective must return the loss, an NDArray, or a tuple or list '
                                 'that begins with it, not %s' % reprlib.repr(loss))
             outputs.append(output)
             losses.append(loss)

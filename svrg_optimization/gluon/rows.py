@@ -48,14 +48,14 @@ class Rows:
         """Return the number of rows on one device, and whether the loss is a mean over them."""
         if loss.size > 1:
             if self.kind == 'mean':
-                raise ValueError('loss_fn must return a loss of one element with loss_is_mean='
+                raise ValueError('objective must return a loss of one element with loss_is_mean='
                                  'True, or after such a loss, and not of shape %s' % (loss.shape,))
             self.kind = 'by row'
         if self.kind == 'by row':
             return loss.size, False
         rows = next(filter(None, self.of_inputs(inputs)), None)
         if rows is None:
-            raise ValueError('loss_fn must return a loss with one element for each row if no '
+            raise ValueError('objective must return a loss with one element for each row if no '
                              'input is an array with rows along batch_axis')
         if rows > 1 and self.kind is None:
             self.kind = 'mean'

@@ -45,7 +45,7 @@ class SVRGTrainer(Findings, gluon.Trainer):
     It replaces :class:`mxnet.gluon.Trainer`. The loop changes in three places::
 
         trainer = SVRGTrainer(net.collect_params(), 'sgd', {'learning_rate': 0.1},
-                              loss_fn=lambda data, label: loss(net(data), label))
+                              objective=lambda data, label: loss(net(data), label))
         for batches in trainer.epochs(train_data, 20):  # with snapshots and full gradients
             for data, label in batches:
                 L = trainer.backward(data, label)       # record(), the loss and its backward()
@@ -57,7 +57,7 @@ class SVRGTrainer(Findings, gluon.Trainer):
 
     where :math:`\tilde w` are the weights of the snapshot and :math:`\mu` is the
     mean gradient there, over all rows of `train_data`, in the scale of the batch
-    [1]_ [2]_. `loss_fn` computes both gradients and the mean, so they cannot
+    [1]_ [2]_. `objective` computes both gradients and the mean, so they cannot
     be of different functions.
 
     Parameters
@@ -69,7 +69,7 @@ class SVRGTrainer(Findings, gluon.Trainer):
         As in Trainer, but without compression. A distributed `kvstore` must be synchronous or
         'horovod'. With such a `kvstore`, `newton_cg` or `proximal`, the KVStore does not
         update the weights.
-    loss_fn : callable
+    objective : callable
         Takes the arguments of `backward`, on one device, and returns the loss, or a
         tuple or list that begins with the loss. The loss has one element for each row
         (or word), or one for the batch.
@@ -95,7 +95,7 @@ class SVRGTrainer(Findings, gluon.Trainer):
     Raises
     ------
     TypeError
-        If `loss_fn` is not callable or another argument has the wrong type.
+        If `objective` is not callable or another argument has the wrong type.
     ValueError
         If `batch_axis` is negative, `alpha` is not in [0, 1], `nonfinite` is neither
         'warn' nor 'raise', `tol` is not above 0,
@@ -122,14 +122,14 @@ class SVRGTrainer(Findings, gluon.Trainer):
 
     def __init__(self, params, optimizer, optimizer_params=None, kvstore='device',
                  compression_params=None, update_on_kvstore=None, *,
-                 loss_fn: Callable[..., Any], loss_is_mean: Optional[bool] = None,
+                 objective: Callable[..., Any], loss_is_mean: Optional[bool] = None,
                  batch_axis: Union[int, Sequence[Optional[int]]] = 0,
                  alpha: Union[float, Callable[[int], float]] = 1., nonfinite: str = 'warn',
                  proximal: Union[None, ProximalOperator, Dict[str, ProximalOperator]] = None,
                  tol: Optional[float] = None) -> None:
-        if not callable(loss_fn):
-            raise TypeError('loss_fn must be a function of a batch that returns its loss, not %r'
-                            % (loss_fn,))
+        if not callable(objective):
+            raise TypeError('objective must be a function of a batch that returns its loss, not %r'
+                            % (objective,))
         settings = Settings(
             loss_is_mean=loss_is_mean, alpha=alpha, nonfinite=nonfinite, proximal=proximal, tol=tol)
         rows = Rows(batch_axis, settings.loss_is_mean)
@@ -149,13 +149,13 @@ class SVRGTrainer(Findings, gluon.Trainer):
         self._updaters = [Updater(stepping) for _ in self._updaters]
         if is_distributed(kvstore) or settings.proximal is not None or self._trained.moves:
             self._kvstore_params['update_on_kvstore'] = False
-        self._reference = GluonReference(self._params, loss_fn, rows)
+        self._reference = GluonReference(self._params, objective, rows)
         self._svrg = SVRG(self._reference, settings, WarnOnce(), Training())
         self._loop = {}  # numbers of the latest `epochs`, which workers compare
         self._batch_sizes = 0  # of the steps since the workers agreed last
         self._summed = None  # rows whose SVRG gradients `step` is to find
         self._keys_on_servers = set()
-        self._watch = Watch(self._svrg.warn_once, arrays_of, 'training_batches', 'loss_fn')
+        self._watch = Watch(self._svrg.warn_once, arrays_of, 'training_batches', 'objective')
 
     def _conclude(self, reason):
         if reason == 'stopped early' and not self._trained.moves:
@@ -177,7 +177,7 @@ class SVRGTrainer(Findings, gluon.Trainer):
         ----------
         train_data : iterable
             DataLoader, DataIter or any other iterable. Its batches are tuples or lists of
-            the arguments of `loss_fn`, with any number of rows. A batch that is a dict or an
+            the arguments of `objective`, with any number of rows. A batch that is a dict or an
             array is one argument. Padding of a DataIter does not count. On several devices each
             NDArray is split, and a list with one NDArray for each device is not split.
         batches : int, optional
@@ -185,7 +185,7 @@ class SVRGTrainer(Findings, gluon.Trainer):
             taken. By default all.
         states : tuple, optional
             States that a network carries from batch to batch, as they are at the
-            beginning. `loss_fn` gets them after the batch, and returns a tuple
+            beginning. `objective` gets them after the batch, and returns a tuple
             of the loss and the states for the next batch, which are detached. On
             several devices give a list with one such tuple for each device.
 
@@ -193,7 +193,7 @@ class SVRGTrainer(Findings, gluon.Trainer):
         ------
         TypeError
             If `batches` is not an int, `states` or a batch is not a tuple or a list,
-            or `loss_fn` returns no loss.
+            or `objective` returns no loss.
         ValueError
             If `batches` is below 1 or given with `newton_cg` or a `tol`; if there is no
             batch; if `states` or a batch do not fit `batch_axis` and the devices; if no
@@ -380,19 +380,19 @@ class SVRGTrainer(Findings, gluon.Trainer):
         Parameters
         ----------
         *inputs
-            Arguments of `loss_fn`. On several devices give, for each argument, a list
+            Arguments of `objective`. On several devices give, for each argument, a list
             with one part for each device, as ``gluon.utils.split_and_load`` returns it.
 
         Returns
         -------
         NDArray, tuple or list
-            What `loss_fn` returned. If the inputs are lists, each value of it is a list
+            What `objective` returned. If the inputs are lists, each value of it is a list
             with one NDArray for each device.
 
         Raises
         ------
         TypeError
-            If `loss_fn` returns no loss.
+            If `objective` returns no loss.
         ValueError
             If there are several devices and an input is not such a list.
         RuntimeError
@@ -490,7 +490,7 @@ class SVRGTrainer(Findings, gluon.Trainer):
                                    + ', '.join(overwritten) or ''))
         if summed is not None:
             if reference.unused and not ignore_stale_grad:
-                raise ValueError('loss_fn must use all parameters that are trained, and not '
+                raise ValueError('objective must use all parameters that are trained, and not '
                                  "leave out %s: grad_req = 'null' fixes a parameter, and "
                                  'ignore_stale_grad=True of step takes 0 for its gradient'
                                  % ', '.join(reference.unused))
@@ -511,7 +511,7 @@ class SVRGTrainer(Findings, gluon.Trainer):
                 % (given, summed, 'mean losses, one for each device' if is_mean
                    else 'rows (or words)', workers, 'lead to another optimum' if moves_optimum
                    else 'are %.3g times as long as the learning rate says' % (summed / given),
-                   summed, ', or loss_is_mean=False where loss_fn returns a sum' * is_mean),
+                   summed, ', or loss_is_mean=False where objective returns a sum' * is_mean),
                 'batch_size')
 
     def __getstate__(self):

@@ -5,6 +5,7 @@ import weakref
 
 import numpy as np
 from mxnet import ndarray as nd
+from mxnet.executor_manager import _split_input_slice
 
 from ..core.arrays import is_row_sparse, is_same
 from ..data.batch_rows import labels_of
@@ -85,6 +86,13 @@ def inputs_kept(module):
             copy.copyto(array)
 
 
+def have_equal_shapes(module, other, names):
+    """Tell whether inputs of two modules have the same shapes on all devices."""
+    return all(executor.arg_dict[name].shape == of_other.arg_dict[name].shape
+               for executor, of_other in zip(module._exec_group.execs, other._exec_group.execs)
+               for name in names)
+
+
 def bytes_of_activations(module):
     """Estimate the bytes of all layer outputs of a module on its first device."""
     executor = module._exec_group.execs[0]
@@ -116,14 +124,14 @@ def is_bound_for(module, batch):
 
 
 def run(module, batch, model):
-    """Run a module on a batch of its shapes, with the model's states.
+    """Run a module on a batch of its shapes; list all its outputs for each device.
 
-    List all its outputs for each device.
+    It gets the states of the model, without their last rows if it has fewer rows.
     """
     group = module._exec_group
     for states, copies in zip(model._exec_group.state_arrays, group.state_arrays):
         for state, copy in zip(states, copies):
-            state.copyto(copy)
+            (state if state.shape == copy.shape else nd.slice_like(state, copy)).copyto(copy)
     group.forward(batch, is_train=True)
     group.backward()
     return [executor.outputs for executor in group.execs]
@@ -204,3 +212,13 @@ def rows_on_devices(module, mask=None):
     label, ignored = mask
     return [int((executor.arg_dict[label] != ignored).sum().asscalar())
             for executor in module._exec_group.execs]
+
+
+def work_loads(module, rows):
+    """Return a module's work loads, or equal ones if MXNet would leave a device without a row."""
+    loads = module._work_load_list
+    try:
+        _split_input_slice(rows, loads)
+    except ValueError:
+        loads = [rows // len(loads) + (device < rows % len(loads)) for device in range(len(loads))]
+    return loads

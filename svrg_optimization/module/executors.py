@@ -10,6 +10,7 @@ from ..core.arrays import bytes_of
 from ..core.front_end import NoLossError
 from ..core.full_gradient import BatchGradient
 from ..data.batch_rows import arrays_of, labels_of, resized, shapes_of
+from ..data.iterators import rows_of_batch
 from . import executor_group
 from .graph import check_sizes
 from .loss_reduction import LossReduction
@@ -39,9 +40,9 @@ class Executors:
         self._new_module = functools.partial(
             Module, self._losses.symbol, model._data_names, model._label_names, model.logger,
             model._context, fixed_param_names=model._fixed_param_names,
-            state_names=model._state_names, group2ctxs=model._group2ctxs,
-            work_load_list=model._work_load_list)
-        self.module = self._new_module()
+            state_names=model._state_names, group2ctxs=model._group2ctxs)
+        self.module = self._new_module(work_load_list=model._work_load_list)
+        self._state_names = model._state_names
         self._forget_further_ones()
 
     def _forget_further_ones(self):
@@ -82,16 +83,18 @@ class Executors:
 
     # Which module
 
-    def for_batch(self, batch):
+    def for_batch(self, batch, cuts_states=False):
         """Return a module that is bound for a batch, None if MXNet cannot bind one.
 
-        States have the rows of the bound batch, so that there is no other one with them.
+        With `cuts_states` the states may lose their last rows, on one device.
         """
         if self.is_whole(batch):
             return self.module
-        found = self.for_shapes(*shapes_of(batch, self.module.data_shapes,
-                                           self.module.label_shapes))
-        return found if found is self.module or not self.module._state_names else None
+        module = self.for_shapes(*shapes_of(batch, self.module.data_shapes,
+                                            self.module.label_shapes))
+        may_cut = cuts_states and len(self.module._context) == 1
+        return module if module and (may_cut or executor_group.have_equal_shapes(
+            module, self.module, self._state_names)) else None
 
     def bound_for(self, argument, batch):
         """Return the module that is bound for a batch of an argument, or raise a ValueError."""
@@ -110,7 +113,8 @@ class Executors:
             if (module.data_shapes, module.label_shapes) == (data_shapes, label_shapes):
                 return module
         executor_group.share_no_inputs(self.module)
-        other = self._new_module()
+        other = self._new_module(work_load_list=executor_group.work_loads(
+            self.module, rows_of_batch(None, data_shapes)))
         try:
             check_sizes(self._losses.graph, dict([*data_shapes, *(label_shapes or [])]))
             other.bind(data_shapes, label_shapes, shared_module=self.module,

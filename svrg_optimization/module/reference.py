@@ -172,8 +172,9 @@ class ModuleReference(Reference):
                     'batch size that divides the rows, or loss_is_mean if all that matter are of '
                     'one kind')
         elif padding:
-            part = without_padding(batch, *shapes, pads_in_front(a_pass.train_data))
-            bound = executors.for_batch(part)
+            in_front = pads_in_front(a_pass.train_data)
+            part = without_padding(batch, *shapes, in_front)
+            bound = executors.for_batch(part, cuts_states=not in_front)
             if bound is not None:
                 return part, bound, 1
             self.weighs_padding = True

@@ -60,7 +60,7 @@ def test_other_data_at_a_resume_are_measured_anew(tmp_path):
                     batch=10)
     fit(resumed, 5, 20, other)
     fit(fresh, 0, 20, other)
-    np.testing.assert_allclose(resumed.objective, fresh.objective, rtol=1e-5)
+    np.testing.assert_allclose(resumed.full_objective, fresh.full_objective, rtol=1e-5)
 
 
 def new_trainer(proximal):
@@ -98,5 +98,5 @@ def test_an_operator_that_is_new_at_a_resume_is_taken_into_account(tmp_path):
     for module in (SVRGModule.load(prefix, 2, label_names=('label',), proximal=L1(0.03), tol=1e-5),
                    new_module(proximal=L1(0.03), tol=1e-5)):
         fit(module, 2, 60)
-        found.append(module.objective)
+        found.append(module.full_objective)
     np.testing.assert_allclose(*found, rtol=1e-6)

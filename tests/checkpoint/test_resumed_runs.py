@@ -116,7 +116,7 @@ def test_the_batch_size_may_change_after_a_stop(prefix):
     svrg.take_snapshot()
     problem.assert_full_gradient(module, svrg.full_gradient)
     loss = oracle.loss(problem.network, problem.weights, problem.features, problem.targets)
-    assert module.objective == pytest.approx(loss / 40, rel=1e-6)
+    assert module.full_objective == pytest.approx(loss / 40, rel=1e-6)
 
 
 @pytest.mark.filterwarnings('ignore:training did not converge')

@@ -146,7 +146,7 @@ def test_the_objective_of_a_long_pass_counts_each_batch_once():
     module = problem.bound(5, context=TWO_DEVICES)
     module.update_full_grads(problem.iterator(5))
     expected = oracle.loss(problem.network, problem.weights, problem.features, problem.targets)
-    np.testing.assert_allclose(module.objective, expected / 332, rtol=1e-6)
+    np.testing.assert_allclose(module.full_objective, expected / 332, rtol=1e-6)
 
 
 def test_each_device_has_a_weight_of_its_own_in_a_mean():

@@ -45,7 +45,7 @@ def module_of(symbol, labels, **kwargs):
 def trainer_of(loss, labels, outputs=1):
     net = gluon.nn.Dense(outputs, in_units=4)
     net.initialize()
-    return SVRGTrainer(net.collect_params(), 'sgd', loss_fn=lambda data, label: loss(
+    return SVRGTrainer(net.collect_params(), 'sgd', objective=lambda data, label: loss(
         net(data), label)), [(mx.nd.ones((6, 4)), mx.nd.array(np.resize(labels, (6, 1))))]
 
 

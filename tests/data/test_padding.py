@@ -11,6 +11,7 @@ from full_gradients import (
     warnings_of_rows,
     weighted_by_real_rows,
 )
+from held_batches import rows_of
 from problems import TWO_DEVICES, Problem
 from svrg_optimization import SVRGModule
 
@@ -61,6 +62,25 @@ def test_an_input_without_rows_has_no_padding(context):
         batch.data.append(mx.nd.array(scale))
     problem.features = problem.features * scale
     assert_pass(problem, module, Data(*batches))
+
+
+def test_a_device_without_a_share_of_the_last_rows_gets_none():
+    """Of two rows the device with a tenth of the work would get none; steps have the padding."""
+    problem = Problem(rows=32)
+    module = problem.bound(context=TWO_DEVICES, work_load_list=[1, 9])
+    module.init_optimizer(kvstore='local', optimizer_params={'learning_rate': 0.1})
+    svrg, train_data = problem.svrg(), problem.iterator()
+    for _ in range(2):
+        module.update_full_grads(train_data)
+        svrg.take_snapshot()
+        problem.assert_full_gradient(module, svrg.full_gradient)
+        train_data.reset()
+        for batch in train_data:
+            module.forward_backward(batch)
+            module.update()
+            assert len(rows_of(problem, batch)) == 10
+            svrg.step(rows_of(problem, batch))
+    problem.assert_weights(module, svrg.weights)
 
 
 @pytest.mark.parametrize('pad', [-1, 11])

@@ -70,7 +70,7 @@ def test_training_is_svrg(layout, loss, devices, sequences):
     problem = Sequences(layout, loss, sequences)
     contexts = [mx.cpu(number) for number in range(devices)]
     svrg = problem.initialize(contexts)
-    trainer = SVRGTrainer(problem.net.collect_params(), 'sgd', SGD, loss_fn=problem.objective,
+    trainer = SVRGTrainer(problem.net.collect_params(), 'sgd', SGD, objective=problem.objective,
                           batch_axis=problem.axes)
     data = [problem.batch(rows) for rows in problem.batches]
     for epoch in range(3):

@@ -67,8 +67,8 @@ STATES = 'states must be a tuple or list, on'
        'num_epoch|update_freq') for numbers, error in (
            ((1.5,), TypeError), ((-1,), ValueError), ((3, 0), ValueError), ((3, '2'), TypeError))],
     (None, {}, in_record(backward()), RuntimeError, r'outside of autograd.record\(\)'),
-    (None, {'loss_fn': lambda *_: None}, takes(iter), TypeError, 'must return the loss, an NDA'),
-    (None, {'loss_fn': lambda *_: (1.5, 1)}, backward(), TypeError, 'must return the loss, an N'),
+    (None, {'objective': lambda *_: None}, takes(iter), TypeError, 'must return the loss, an NDA'),
+    (None, {'objective': lambda *_: (1.5, 1)}, backward(), TypeError, 'must return the loss, an N'),
     (None, {'loss_is_mean': True}, takes(iter), ValueError, 'one element with loss_is_mean=True'),
     (None, {}, takes(iter, states=mx.nd.ones((4, 2))), TypeError, STATES),
     (TWO_DEVICES, {}, takes(iter, states=[[mx.nd.ones((4, 2))]]), TypeError, STATES),
@@ -118,7 +118,7 @@ def test_a_batch_size_that_is_not_the_batchs_warns_once_if_it_matters(means, say
                                                                       proximal, warns):
     problem = Blocks('softmax')
     net, loss, right = problem.net(), problem.loss(), 1 if means else 10
-    trainer = problem.trainer(net, settings=settings, proximal=proximal, loss_fn=(
+    trainer = problem.trainer(net, settings=settings, proximal=proximal, objective=(
         lambda data, label: loss(net(data), label).mean() if means else loss(net(data), label)))
     trainer.update_full_grads(problem.loader())
     for batch_size, count in ((right, 0), (7, warns)):
@@ -168,7 +168,7 @@ def test_an_error_in_the_pass_leaves_weights_gradients_and_the_snapshot(error):
             signal.raise_signal(signal.SIGINT)
         return loss(net(data), label)
 
-    training = Training(problem, net=net, loss_fn=objective)
+    training = Training(problem, net=net, objective=objective)
     training.snapshot()
     training.epoch()
     for batch, rows in training.batches():
@@ -241,7 +241,7 @@ def test_parameters_with_other_arrays_drop_the_snapshot(change, takes_snapshot):
     problem = Blocks('perceptron')
     net, loss = problem.net(), problem.loss()
     net[0].weight.grad_req = 'null'
-    trainer = problem.trainer(net, loss_fn=lambda data, label: loss(
+    trainer = problem.trainer(net, objective=lambda data, label: loss(
         net(data.astype(net[0].weight.dtype)), label))
     batch = next(iter(problem.loader()))
     trainer.update_full_grads(problem.loader())
@@ -286,7 +286,7 @@ def other_loss(problem, net, batch):
 
 
 def other_trainer(problem, net, batch):
-    trainer = SVRGTrainer(net.collect_params('.*bias'), 'sgd', loss_fn=lambda data, label:
+    trainer = SVRGTrainer(net.collect_params('.*bias'), 'sgd', objective=lambda data, label:
                           problem.loss()(net(data), label))
     trainer.update_full_grads(problem.loader())
     trainer.backward(*batch)
@@ -297,7 +297,7 @@ def other_trainer(problem, net, batch):
 def test_gradients_that_are_overwritten_before_the_step_are_an_error(overwrite, contexts):
     problem = Blocks('perceptron')
     net = problem.net(contexts)
-    trainer = SVRGTrainer(net.collect_params('.*weight'), 'sgd', loss_fn=lambda data, label:
+    trainer = SVRGTrainer(net.collect_params('.*weight'), 'sgd', objective=lambda data, label:
                           problem.loss()(net(data), label))
     trainer.update_full_grads(problem.loader())
     batch = [gluon.utils.split_and_load(array, contexts)
@@ -314,7 +314,7 @@ def test_inputs_without_rows_are_given_to_each_device_whole():
     problem = Blocks('softmax')
     net, loss = problem.net(TWO_DEVICES), problem.loss()
     scale = as_blocks_take([[0.5, 0.5, 0.5, 0.5]])
-    training = Training(problem, net=net, batch_axis=[None, 0, 0], loss_fn=(
+    training = Training(problem, net=net, batch_axis=[None, 0, 0], objective=(
         lambda scale, data, label: loss(net(2 * scale * data), label)))
     training.trainer.update_full_grads([(scale, *batch) for batch in problem.loader()])
     training.svrg.take_snapshot()
@@ -335,7 +335,7 @@ def test_a_loss_of_one_word_after_losses_of_many_is_a_word():
     def objective(data, label, mask):
         return mx.nd.contrib.boolean_mask(loss(net(data), label), mask)
 
-    training = Training(problem, net=net, twin={'batch_size': 1}, loss_fn=objective)
+    training = Training(problem, net=net, twin={'batch_size': 1}, objective=objective)
     training.trainer.update_full_grads(words(problem, [5, 1, 10]))
     training.svrg.take_snapshot(np.r_[0:5, 10:11, 20:30])
     for rows, batch in zip((range(5), [10], range(20, 30)), words(problem, [5, 1, 10])):
@@ -343,5 +343,5 @@ def test_a_loss_of_one_word_after_losses_of_many_is_a_word():
         training.svrg.optimizer.rescale = 1 / len(rows)
         training.step(np.array(rows), len(rows))
     training.check()
-    with pytest.raises(ValueError, match='loss_fn must return a loss of one element .* after s'):
-        problem.trainer(net, loss_fn=objective).update_full_grads(words(problem, [1, 5]))
+    with pytest.raises(ValueError, match='objective must return a loss of one element .* after s'):
+        problem.trainer(net, objective=objective).update_full_grads(words(problem, [1, 5]))

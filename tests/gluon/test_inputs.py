@@ -22,7 +22,7 @@ def blocks_of(inputs_of, layer=None):
     data = [[array[begin:begin + 7] for array in arrays] for begin in range(0, 40, 7)]
     with autograd.pause():
         layer(inputs_of(*data[0][:2]))  # the shapes
-    trainer = SVRGTrainer(layer.collect_params(), 'newton_cg', loss_fn=lambda a, b, label: loss(
+    trainer = SVRGTrainer(layer.collect_params(), 'newton_cg', objective=lambda a, b, label: loss(
         layer(inputs_of(a, b)), label))
     trainer.update_full_grads(data)
     return trainer._svrg.training.learned.metric.blocks
@@ -106,7 +106,7 @@ def test_rows_count_as_in_the_loss(counts_all):
         of_rows = loss(outputs, label, weight)
         return of_rows + loss(outputs, label) if counts_all else of_rows
 
-    trainer = SVRGTrainer(layer.collect_params(), 'newton_cg', loss_fn=objective)
+    trainer = SVRGTrainer(layer.collect_params(), 'newton_cg', objective=objective)
     trainer.update_full_grads([[array[:15] for array in arrays], [array[15:] for array in arrays]])
     block, = trainer._svrg.training.learned.metric.blocks
     assert_moments(block, np.repeat(OF_A, 1 if counts_all else weights, axis=0))
@@ -150,7 +150,7 @@ def test_the_look_for_inputs_changes_neither_statistics_nor_random_numbers(hybri
             return losses[-1]
 
         mx.random.seed(1)
-        problem.trainer(net, settings={'learning_rate': 0.1}, loss_fn=objective, **given
+        problem.trainer(net, settings={'learning_rate': 0.1}, objective=objective, **given
                         ).update_full_grads(problem.loader())
         return [loss.asnumpy() for loss in losses[:4]] + [
             value for name, value in weights_of(net).items() if 'running' in name]

@@ -57,7 +57,7 @@ def test_training_is_svrg(kind, rows, hybridized, contexts, kvstore, on_kvstore,
         return getattr(losses, reduce)() if reduce else losses
 
     training = Training(problem, net=net, settings=settings, kvstore=kvstore, alpha=alpha,
-                        loss_fn=objective, loss_is_mean=loss_is_mean,
+                        objective=objective, loss_is_mean=loss_is_mean,
                         update_on_kvstore=on_kvstore, proximal=proximal, twin={
                             'settings': settings, 'alpha': alpha, 'proximal': operators,
                             'fixed': ['fc_bias'] if bias[0] == 'grad_req' else [],
@@ -188,7 +188,7 @@ def test_states_are_carried_through_the_pass():
         state = mx.nd.tanh(layer(mx.nd.concat(data, state, dim=1)))
         return (state ** 2).sum(axis=1), state
 
-    trainer = SVRGTrainer(layer.collect_params(), 'sgd', loss_fn=objective)
+    trainer = SVRGTrainer(layer.collect_params(), 'sgd', objective=objective)
     trainer.update_full_grads([[mx.nd.array(rows)] for rows in inputs], states=[
         mx.nd.array(state)])
     total = 0
@@ -213,10 +213,10 @@ def test_gradient_norm_is_that_of_the_mean_objective(means, rate, strength, cont
         losses = loss(net(data), label)
         return losses.mean() if means else losses
 
-    trainer = problem.trainer(net, loss_fn=objective, settings={
+    trainer = problem.trainer(net, objective=objective, settings={
         'learning_rate': rate, 'wd': wd, 'rescale_grad': 0.5 if wd else 1},
         proximal={'fc_weight': L1(strength)} if strength else None)
-    assert trainer.gradient_norm is None and trainer.objective is None
+    assert trainer.gradient_norm is None and trainer.full_objective is None
     trainer.update_full_grads(problem.loader())
     weights = weights_of(net)
     gradients = {name: value / 37 + wd / 0.5 * weights[name] for name, value in problem.network(
@@ -229,7 +229,7 @@ def test_gradient_norm_is_that_of_the_mean_objective(means, rate, strength, cont
     expected = oracle.loss(problem.network, weights, problem.features, problem.targets) / 37 + (
         wd / 0.5 * sum((value ** 2).sum() for value in weights.values()) / 2
         + strength * np.abs(weights['fc_weight']).sum())
-    assert trainer.objective == pytest.approx(expected, rel=2e-6)
+    assert trainer.full_objective == pytest.approx(expected, rel=2e-6)
 
 
 def scaling(trainer_of, loss, net, monkeypatch):
@@ -253,7 +253,7 @@ def test_the_scale_of_amp_may_change_between_snapshot_and_step(contexts, monkeyp
     nets = [problem.net(contexts or mx.cpu()) for _ in range(2)]
     given = {'settings': {'learning_rate': 0.1, 'wd': 0.01}}
     trainer = scaling(lambda objective: problem.trainer(
-        nets[0], loss_fn=objective, **given), problem.loss(), nets[0], monkeypatch)
+        nets[0], objective=objective, **given), problem.loss(), nets[0], monkeypatch)
     plain = problem.trainer(nets[1], **given)
     for epoch in range(3):
         trainer._amp_loss_scaler._next_loss_scale = 2. ** (10 + epoch)
@@ -271,7 +271,7 @@ def test_no_operator_is_applied_where_amp_skips_a_step(monkeypatch):
     problem, settings = Blocks('softmax'), {'learning_rate': 0.2}
     net = problem.net()
     trainer = scaling(lambda objective: problem.trainer(
-        net, loss_fn=objective, proximal=L1(0.3), settings=settings), problem.loss(), net,
+        net, objective=objective, proximal=L1(0.3), settings=settings), problem.loss(), net,
         monkeypatch)
     trainer.update_full_grads(problem.loader())
     data, label = next(iter(problem.loader()))
@@ -326,7 +326,7 @@ def test_a_layer_that_a_batch_does_not_use_has_a_gradient_of_0(contexts):
         return gluon.loss.L2Loss()(layers[0](data) + layers[1 + number % 2](data), label)
 
     settings = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
-    trainer = SVRGTrainer(net.collect_params(), 'sgd', settings, loss_fn=objective)
+    trainer = SVRGTrainer(net.collect_params(), 'sgd', settings, objective=objective)
     odd = np.arange(40)[:, None] // 10 % 2
     svrg = oracle.Svrg(
         oracle.linear_regression, {'fc_weight': weights[:3].reshape(1, 12), 'fc_bias': np.zeros(1)},
@@ -386,7 +386,7 @@ def test_batches_of_other_forms_train_exactly(form, contexts):
     data = [[each.asnumpy() for each in batch] for batch in problem.loader()]
     data = [made(*(map(as_blocks_take, batch) if form == 'namedtuple' else batch))
             for batch in data]
-    trainer, svrg = problem.trainer(net, loss_fn=objective), problem.twin()
+    trainer, svrg = problem.trainer(net, objective=objective), problem.twin()
     for epoch, batches in enumerate(trainer.epochs(data, 4)):
         if epoch % 2 == 0:
             svrg.take_snapshot()
@@ -410,7 +410,7 @@ def test_another_thread_sees_the_current_weights(hybridized):
         thread.join()
         return loss(net(data), label)
 
-    trainer = problem.trainer(net, loss_fn=objective)
+    trainer = problem.trainer(net, objective=objective)
     for _ in range(2):
         train(trainer, problem.loader(), 1)
         expected = net(ones).asnumpy()

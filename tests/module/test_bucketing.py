@@ -25,7 +25,7 @@ def test_the_full_gradient_and_objective_are_over_all_buckets_time_after_time():
         problem.assert_full_gradient(module, svrg.full_gradient)
     errors = problem.sums(problem.features) @ problem.weights['fc_weight'].T + problem.weights[
         'fc_bias'] - problem.targets.reshape(-1, 1)
-    assert module.objective == pytest.approx((errors ** 2).mean() / 2, rel=1e-5)
+    assert module.full_objective == pytest.approx((errors ** 2).mean() / 2, rel=1e-5)
 
 
 def test_a_learning_rate_and_convergence_are_of_all_buckets():

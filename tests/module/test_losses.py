@@ -84,14 +84,14 @@ def test_module_knows_the_objective_of_each_loss_layer(name, contexts, rows, sat
     module.bind(train_data.provide_data, train_data.provide_label)
     module.init_params(arg_params={'fc_weight': mx.nd.array(saturated * WEIGHT)})
     module.init_optimizer(optimizer_params={'wd': WD})
-    assert module.objective is None
+    assert module.full_objective is None
     module.update_full_grads(train_data)
     weight = saturated * WEIGHT.astype('f8')
     penalty = WD / 2 * (weight ** 2).sum() + STRENGTH * np.abs(weight).sum()
     expected = losses[:rows].mean() + penalty
     if name == 'of a batch':  # rescale_grad divides once more; steps follow the sum over devices
         expected = losses.mean() * len(module._context) + penalty * BATCH_SIZE
-    assert module.objective == pytest.approx(expected, rel=2e-6)
+    assert module.full_objective == pytest.approx(expected, rel=2e-6)
 
 
 def test_each_loss_layer_has_a_case():
@@ -131,7 +131,7 @@ def test_an_operator_of_ones_own_has_a_loss_that_is_not_known():
     with pytest.warns(UserWarning, match='loss_is_mean must be True or False, and not None, where'):
         module.update_full_grads(problem.iterator())
     module.update_full_grads(problem.iterator())
-    assert module.objective is None and module.gradient_norm > 0
+    assert module.full_objective is None and module.gradient_norm > 0
     assert_pass(problem, problem.bound(loss_is_mean=False))
 
 

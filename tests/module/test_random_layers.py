@@ -45,7 +45,7 @@ def of_blocks(changed, contexts, hybridized=None, extra=()):
     """Train a network of blocks on changed data."""
     problem = Blocks('perceptron')
     net, loss = problem.net(contexts, hybridized, extra), problem.loss()
-    return blocks.Training(problem, net=net, loss_fn=lambda data, label: loss(
+    return blocks.Training(problem, net=net, objective=lambda data, label: loss(
         net(changed(data)), label))
 
 
@@ -174,5 +174,5 @@ def test_a_gamma_that_batch_norm_sets_to_1_is_no_part_of_the_objective():
     residuals = inputs.sum(axis=1) / 10 - problem.targets
     gradient = residuals.dot(inputs) / 40 + wd / 10
     assert module.gradient_norm == pytest.approx(np.abs([*gradient, residuals.mean()]).max(), 1e-5)
-    assert module.objective == pytest.approx(
+    assert module.full_objective == pytest.approx(
         (residuals @ residuals / 40 + wd * 4 / 100) / 2, rel=1e-5)

@@ -68,7 +68,7 @@ def test_the_input_with_rows_that_are_not_finite_is_named(front_end, tol, optimi
     training = front_end(blocks.Blocks(rows=60), optimizer=optimizer, settings={'wd': 0.01})
     training.trains.tol = tol
     training.problem.features[[3, 50], 1] = float('nan')
-    name = 'data' if front_end is stepping.Training else 'input 0 of loss_fn'
+    name = 'data' if front_end is stepping.Training else 'input 0 of objective'
     with pytest.warns(UserWarning, match='Rows of %s that are not finite: 2. With ' % name):
         training.trains.update_full_grads(
             training.problem.iterator() if name == 'data' else training.problem.loader())

@@ -43,7 +43,7 @@ def bucketing(**kwargs):
 
 def trainer(params=None, optimizer='sgd', **kwargs):
     params = [table('fc_weight'), table('fc_bias')] if params is None else params
-    return SVRGTrainer(params, optimizer, **{'loss_fn': len, **kwargs})
+    return SVRGTrainer(params, optimizer, **{'objective': len, **kwargs})
 
 
 def wide_data():
@@ -144,7 +144,7 @@ OF_MODULE = [
 OF_TRAINER = [
     ({'params': [table('table', 'row_sparse')]}, ValueError, 'params .* not row_sparse, as table'),
     ({'params': [table('table'), table('table')]}, ValueError, 'params must have different names'),
-    ({'loss_fn': None}, TypeError, 'loss_fn must be a function'),
+    ({'objective': None}, TypeError, 'objective must be a function'),
     ({'optimizer': 'lbfgs'}, ValueError, "optimizer must be 'newton_cg', .* and not 'lbfgs'"),
     ({'alpha': 0, 'optimizer': 'newton_cg'}, ValueError, '^alpha must not be 0 with newton_cg'),
     ({'batch_axis': [0, '1']}, TypeError, "batch_axis must be an int of 0 or more, not '1'"),

@@ -130,11 +130,11 @@ def test_callbacks_and_files_have_the_weights_and_the_result_of_each_iteration(
         assert all((of_file[name] == value).all() for name, value in weights.items())
     results = [result for _, result, _ in seen]
     assert [result.epochs for result in results] == list(range(1, len(seen) + 1))
-    assert trains.result.epochs == len(seen) and trains.objective == results[-1].objective
+    assert trains.result.epochs == len(seen) and trains.full_objective == results[-1].objective
     assert (np.diff([result.passes for result in results]) > 0).all()
     objectives = [result.objective for result in results]
     if front_end is ByModule and not given:
-        objectives.insert(0, start.trains.objective)
+        objectives.insert(0, start.trains.full_objective)
     assert all(after <= before * (1 + 1e-6) for before, after in zip(objectives, objectives[1:]))
     logged = [record.getMessage() for record in caplog.records
               if re.match(r'Epoch.*(Objective|Distance|Full)', record.getMessage())]
@@ -185,7 +185,7 @@ def test_a_training_that_is_killed_goes_on_to_the_same_bits(front_end, tmp_path)
     unbroken, resumed = front_end().fit(8), front_end(folder=tmp_path).load(3).fit(8, 3)
     for name, value in unbroken.weights().items():
         np.testing.assert_array_equal(resumed.weights()[name], value)
-    assert resumed.trains.objective == unbroken.trains.objective
+    assert resumed.trains.full_objective == unbroken.trains.full_objective
     assert len(resumed.seen) == len(unbroken.seen) - 3 > 1
 
 
@@ -204,11 +204,11 @@ def test_early_stopping_ends_between_two_iterations(front_end):
 @both
 def test_a_call_by_hand_makes_an_iteration(front_end):
     training = front_end().fit(2)
-    trains, objective = training.trains, training.trains.objective
+    trains, objective = training.trains, training.trains.full_objective
     for data in training.data, type(training)().data:  # as many people make it in each epoch
         trains.update_full_grads(data)
-        assert trains.objective < objective
-        objective = trains.objective
+        assert trains.full_objective < objective
+        objective = trains.full_objective
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
@@ -278,7 +278,7 @@ def test_momentum_has_no_effect_which_is_told_once():
 @both
 def test_weights_that_a_user_sets_are_those_of_the_next_iteration(front_end):
     training = front_end().fit(5)
-    trains, best = training.trains, training.trains.objective
+    trains, best = training.trains, training.trains.full_objective
     others = {name: mx.nd.array(value + 1 + np.arange(value.size).reshape(value.shape))
               for name, value in training.weights().items()}
     if front_end is ByModule:
@@ -287,4 +287,4 @@ def test_weights_that_a_user_sets_are_those_of_the_next_iteration(front_end):
         for name, param in training.net.collect_params().items():
             param.set_data(others[name])
     trains.update_full_grads(training.data)
-    assert trains.objective > best
+    assert trains.full_objective > best

@@ -66,7 +66,8 @@ CASES = {
         np.full(1000, 1e6), NORMAL]), NORMAL[:, 0])),
     'large counts': Case(Problem('poisson', NORMAL, RNG.poisson(
         np.exp(7 + NORMAL[:, 0] / 3)) * 1.)),
-    'strong decay': Case(Problem('squares', NORMAL, NORMAL @ [1., 2, 3, 4] + CHANCE, 1000.)),
+    'strong decay': Case(Problem('squares', NORMAL, NORMAL @ [1., 2, 3, 4] + CHANCE, 1000.),
+                         within=1e-4),  # of what the decay leaves of them
     '400 columns': Case(Problem('logistic', RNG.normal(size=(1000, 400)) + 2, (
         CHANCE > 0) * 1., 1e-2))}
 
@@ -299,7 +300,7 @@ def check(front_end, case, epochs):
     outputs, after = rows @ weight.T + bias, objective(weight, bias)
     rounding = np.finfo(problem.dtype).eps * np.sqrt(
         (np.square(rows).sum(axis=0) * weight ** 2).sum() + len(rows) * np.square(bias).sum())
-    assert by.objective == pytest.approx(after, rel=1e-5, abs=rounding)
+    assert by.full_objective == pytest.approx(after, rel=1e-5, abs=rounding)
     if start:
         before = objective(**{name: value.asnumpy().astype('f8') for name, value in start.items()})
         assert after <= before + 1e-7 * abs(before)

@@ -151,7 +151,7 @@ def test_biases_that_are_added_in_gluon():
     for layer in layers:
         layer.initialize(mx.init.Zero())
         parameters.update(layer.collect_params())
-    trainer = SVRGTrainer(parameters, 'newton_cg', {}, tol=1e-5, loss_fn=lambda x, z, y: loss_of(
+    trainer = SVRGTrainer(parameters, 'newton_cg', {}, tol=1e-5, objective=lambda x, z, y: loss_of(
         layers[0](x) + layers[1](z), y))
     data = mx.gluon.data.DataLoader(mx.gluon.data.ArrayDataset(x, z, targets), 50)
     for _ in trainer.epochs(data, 50):
@@ -269,5 +269,5 @@ def test_an_objective_that_is_no_number_is_a_rise():
         warnings.simplefilter('ignore')
         module.fit(data, eval_metric=[], num_epoch=50, optimizer='newton_cg',
                    initializer=mx.init.One())
-    assert np.isfinite(module.objective)
+    assert np.isfinite(module.full_objective)
     assert all(np.isfinite(each.asnumpy()).all() for each in module.get_params()[0].values())

@@ -54,9 +54,9 @@ class Blocks(Problem):
         return loaders[key]
 
     def trainer(self, net, cls=SVRGTrainer, optimizer='sgd', settings=None, **kwargs):
-        if cls is SVRGTrainer and 'loss_fn' not in kwargs:
+        if cls is SVRGTrainer and 'objective' not in kwargs:
             loss = self.loss()
-            kwargs['loss_fn'] = lambda data, label: loss(net(data), label)
+            kwargs['objective'] = lambda data, label: loss(net(data), label)
         settings = dict(SETTINGS if settings is None else settings)
         return cls(net.collect_params(), optimizer, settings, **kwargs)
 

@@ -127,7 +127,7 @@ def net_of(problem, initializer, context=mx.cpu(), start=None, hybridizes=False)
 
 def trainer_of(problem, net, objective, tol, optimizer, params, proximal, **settings):
     return SVRGTrainer(net.collect_params(), optimizer, {'wd': problem.wd, **dict(params)}, tol=tol,
-                       proximal=proximal and {'fc_weight': proximal}, loss_fn=objective,
+                       proximal=proximal and {'fc_weight': proximal}, objective=objective,
                        **settings)
 
 

@@ -49,13 +49,13 @@ def train_module(symbol: Any, data: Any) -> Optional[float]:
 
 def train_trainer(net: Any, loss: Any, data: Any) -> bool:
     """Train by Gluon."""
-    trainer = SVRGTrainer(net.collect_params(), 'sgd', loss_fn=lambda *batch: loss(net(*batch)),
+    trainer = SVRGTrainer(net.collect_params(), 'sgd', objective=lambda *batch: loss(net(*batch)),
                           proximal=GroupLasso(0.1, axis=1))
     for batches in trainer.epochs(data, 10, update_freq=2):
         for batch in batches:
             trainer.backward(*batch)
             trainer.step(len(batch[0]))
     trainer.epochs(data, num_epoch='10')  # type: ignore[arg-type]
-    SVRGTrainer(net.collect_params(), 'sgd', loss_fn=3)  # type: ignore[arg-type]
+    SVRGTrainer(net.collect_params(), 'sgd', objective=3)  # type: ignore[arg-type]
     norm: float = trainer.gradient_norm  # type: ignore[assignment]
     return norm < 1

@@ -57,7 +57,8 @@ def snapshots(kvstore, problem, sizes, batch_sizes, devices=1):
     for _ in range(10):
         before = weights_of(module)
         module.update_full_grads(train_data)
-        found.append({'before': before, 'live': weights_of(module), 'objective': module.objective,
+        found.append({'before': before, 'live': weights_of(module),
+                      'objective': module.full_objective,
                       'weights': weights_of(module._mod_aux), 'full': full_gradient_of(module)})
         for _ in range(rank + 1 if kvstore.type == 'dist_async' else 1):
             module.forward_backward(some)
