@@ -108,8 +108,8 @@ class Box(ProximalOperator):
         weight = _float64(weight).asnumpy()
         return 0. if ((low <= weight) & (weight <= high)).all() else math.inf
 
-    def _axes_of_one_step(self, _):
-        """Return the axes along which `prox` needs one step size, of so many: none."""
+    def _axes_of_one_step(self, ndim):
+        """Return the axes along which step sizes of `prox` must be equal: none."""
         return ()
 
     def _bounds(self):
@@ -223,9 +223,9 @@ class GroupLasso(ProximalOperator):
         """Return the strength times the sum of the norms of the groups."""
         return self.strength * _sum(self._norms(_float64(weight))) + Box(self.low).value(weight)
 
-    def _axes_of_one_step(self, axes):
-        """Return the axes along which `prox` needs one step size, of so many: those of a group."""
-        return tuple(each for each in range(axes) if each != self.axis % axes)
+    def _axes_of_one_step(self, ndim):
+        """Return the axes along which step sizes of `prox` must be equal: those of a group."""
+        return tuple(axis for axis in range(ndim) if axis != self.axis % ndim)
 
     def _norms(self, weight):
         if isinstance(weight, np.ndarray):
@@ -329,7 +329,10 @@ _OURS = {operator.__name__: operator for operator in (L1, GroupLasso, Box)}
 
 
 def is_ours(operator):
-    """Tell whether an operator is one of this package."""
+    """Tell whether an operator is one of this package.
+
+    A file can hold it, and its `prox` also takes NumPy arrays, with a step size for each element.
+    """
     return _OURS.get(type(operator).__name__) is type(operator)
 
 

@@ -4,6 +4,7 @@ import inspect
 
 import pytest
 
+from blocks import Blocks
 from problems import Problem
 from svrg_optimization import SVRGBucketingModule, SVRGModule, SVRGTrainer
 from svrg_optimization.core.settings import Settings
@@ -43,3 +44,10 @@ def test_checkpoints_have_each_setting_and_workers_compare_it(tmp_path, name):
         Settings(), module._svrg.settings, loaded._svrg.settings))
     assert found == saved and {each for each in usual if usual[each] != saved[each]} == {name}
     assert Settings().agreed(0) != Settings(**{name: OTHERS[name]}).agreed(0)
+
+
+@pytest.mark.parametrize('name', sorted(set(OTHERS) - OF_MODULE))
+def test_a_trainer_has_each_setting(name):
+    problem, given = Blocks(), {name: OTHERS[name]}
+    trainer = problem.trainer(problem.net(), settings={}, **given)
+    assert trainer._svrg.settings.state() == Settings(**given).state()
