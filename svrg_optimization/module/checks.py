@@ -24,7 +24,8 @@ def check_has_parameters(module, method, and_optimizer=False):
 
 def warn_of_ignored(module, optimizer, optimizer_params):
     """Warn of arguments that the optimizer, which is there already, does not have."""
-    if dict(optimizer_params) == _DEFAULTS[1]:  # maybe they are left out
+    optimizer_params = dict(optimizer_params or ())
+    if optimizer_params == _DEFAULTS[1]:  # maybe they are left out
         optimizer_params = {}
         if optimizer == _DEFAULTS[0]:
             return
