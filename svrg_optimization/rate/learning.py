@@ -11,7 +11,7 @@ from .constants import ROUGHLY, SLIGHT
 from .learned import Noise
 from .metric import Metric, blocks_of
 from .path import Trial
-from .secant_pairs import room_for
+from .secant_pairs import SecantPairs, room_for
 from .unseen_biases import find_unseen_biases
 
 
@@ -179,6 +179,10 @@ def _compared(objective, learned, before):
         abs(each.objective) for each in (former, now) if each and math.isfinite(each.objective))])
     learned.noise = Noise.measured(objective, metric, learned.dtype, now, learned.noise,
                                    learned.pairs.gamma)
+    unseen = metric.along_unseen(now.gradient)
+    if objective.agree(unseen - ROUGHLY * learned.noise.rounding) > 0:  # it is seen
+        metric.set_unseen()
+        learned.pairs = SecantPairs(metric.size, learned.pairs.gamma, learned.pairs.room)
     move = Move() if former is None else Move.between(metric, former, now, objective.agree)
     rise = -math.inf
     if move.length:

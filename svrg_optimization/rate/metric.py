@@ -346,6 +346,11 @@ class Metric:
                 u[place] = part
         return u
 
+    def along_unseen(self, gradient):
+        """Return how long a gradient is along the `unseen` sums and the `common` parameters."""
+        pulled = self.pull_unseen(gradient)
+        return float(np.linalg.norm(pulled - self._without_unseen(pulled)))
+
     def set_unseen(self, sums=(), common=()):
         """Set the `unseen` ones, given as dicts of the factor of each name, and the `common`."""
         scales, self.unseen, self.common = (

@@ -1,7 +1,8 @@
 """Biases that the loss does not see, such as the difference of two that are added.
 
 The gradient along them is 0, and stays so far away. That tells them from those of classes that are
-separable, along which the loss is only flat.
+separable, along which the loss is only flat. Rows that no batch has shown may tell otherwise later:
+where a snapshot finds a gradient along them, they all are seen.
 """
 
 import itertools

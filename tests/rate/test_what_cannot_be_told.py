@@ -128,6 +128,27 @@ def test_a_bias_that_cancels_is_not_seen():
     assert has_converged and abs(slope).max() < 1e-5, str(module.result)
 
 
+@pytest.mark.parametrize('dtype', ['float32', 'float64'])
+def test_a_bias_of_few_rows_is_seen(dtype):
+    """An intercept of four rows, whose targets have a mean of 0: so has its gradient at first."""
+    chance = np.random.RandomState(0)
+    rows, few = chance.normal(size=(60, 3)) + 1, np.repeat([[0.], [1.]], [56, 4], axis=0)
+    targets = np.append(rows[:56].sum(axis=1) + chance.normal(size=56), [1, -1, 2, -2])
+    shared = V('data'), V('fc_weight')
+    both = [mx.sym.broadcast_mul(DENSE(*shared, num_hidden=1, name=name), V(of))
+            for name, of in (('one', 'many'), ('other', 'few'))]
+    module, has_converged = trained(
+        SQUARES(both[0] + both[1], V('y')), {'data': rows, 'many': 1 - few, 'few': few},
+        {'y': targets}, dtype, 4)
+    design = np.hstack([rows, 1 - few, few])
+    found = module.get_params()[0]
+    assert has_converged, str(module.result)
+    np.testing.assert_allclose(
+        np.hstack([found[name].asnumpy().ravel() for name in ('fc_weight', 'one_bias',
+                                                              'other_bias')]),
+        np.linalg.lstsq(design, targets, rcond=None)[0], atol=1e-4)
+
+
 @pytest.mark.parametrize('multiplier', [0.01, 100])
 def test_a_softmax_whose_bias_has_a_rate_of_its_own(multiplier):
     rows = RNG.normal(size=(300, 4)) + 1
