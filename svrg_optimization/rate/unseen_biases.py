@@ -18,7 +18,7 @@ def find_unseen_biases(objective, metric, dtype):
 
     Those are a bias, the sum or difference of two, and what all outputs have in common in one, as
     with a softmax. Of parameters that decay, or that an operator sees, there is none. A random move
-    of all that are found must leave the gradient of a batch as it is.
+    of all that are found must leave the gradient as it is.
     """
     mean_gradient, weights = objective.mean_gradient, {block.names[0] for block in metric.blocks}
     biases = [name for name in metric.shapes
@@ -41,16 +41,19 @@ def find_unseen_biases(objective, metric, dtype):
                     *(abs(part[name].sum()) for name in biases)]) <= limits)
         for part in (slopes, _slopes(metric, objective.point(metric)))], axis=0), 1.)
     unseen = [each for each, seen in zip([*one, *two, *biases], is_seen) if not seen]
+    if not unseen or not objective.rewind():
+        return
     metric.set_unseen([each for each in unseen if each not in biases],
                       [each for each in unseen if each in biases])
     move = np.random.RandomState(0).normal(size=metric.size)
     far = metric.spread(here.weights) + (
         np.linalg.norm(metric.pull(here.gradient)) / objective.units)
-    there = _slopes(metric, objective.point_of_batch(
-        metric, far * (move - metric.seen_by_loss(move))))
+    of_all, there = (_slopes(metric, point) for point in (
+        objective.point(metric), objective.point_at(
+            metric, far * (move - metric.seen_by_loss(move)))))
     if objective.agree(any(
             not np.linalg.norm(there[name] - part) <= precision * max(sizes[name], least)
-            for name, part in slopes.items())):
+            for name, part in of_all.items())):
         metric.set_unseen()
 
 
