@@ -347,9 +347,10 @@ class Metric:
         return u
 
     def along_unseen(self, gradient):
-        """Return how long a gradient is along the `unseen` sums and the `common` parameters."""
+        """Return how long a gradient is along the `unseen` sums."""
         pulled = self.pull_unseen(gradient)
-        return float(np.linalg.norm(pulled - self._without_unseen(pulled)))
+        return math.sqrt(sum(np.square(rows @ np.array(
+            [pulled[self._places[name]] for name in names])).sum() for names, rows in self.unseen))
 
     def set_unseen(self, sums=(), common=()):
         """Set the `unseen` ones, given as dicts of the factor of each name, and the `common`."""

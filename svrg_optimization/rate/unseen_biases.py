@@ -29,22 +29,25 @@ def find_unseen_biases(objective, metric, dtype):
     least = min(map(sizes.get, weights)) if here else 0.
     if mean_gradient.proximal or objective.agree(not least > 0):
         return
-    precision = ROUNDED * precision_of(dtype)
+    exact = precision_of(dtype) / 2  # such sums are of the same numbers, but for their order
+    precision = 2 * ROUNDED * exact
     one = [{name: 1.} for name in biases]
     two = [{name: 1., other: sign} for name, other in itertools.combinations(biases, 2)
            if metric.shapes[name] == metric.shapes[other] for sign in (1., -1.)]
-    limits = precision * np.array([least for _ in one] + [sizes[next(iter(each))] for each in two]
-                                  + [sizes[name] for name in biases])
+    own = [name for name in biases if not any(  # a block knows of its own
+        block.is_invariant and name in block.names for block in metric.blocks)]
+    limits = np.array([0. for _ in one] + [exact * sizes[next(iter(each))] for each in two]
+                      + [precision * sizes[name] for name in own])
     is_seen = objective.agree(*np.any([
         ~(np.array([*(np.linalg.norm(sum(factor * part[name] for name, factor in each.items()))
                       for each in one + two),
-                    *(abs(part[name].sum()) for name in biases)]) <= limits)
+                    *(abs(part[name].sum()) for name in own)]) <= limits)
         for part in (slopes, _slopes(metric, objective.point(metric)))], axis=0), 1.)
-    unseen = [each for each, seen in zip([*one, *two, *biases], is_seen) if not seen]
+    unseen = [each for each, seen in zip([*one, *two, *own], is_seen) if not seen]
     if not unseen or not objective.rewind():
         return
-    metric.set_unseen([each for each in unseen if each not in biases],
-                      [each for each in unseen if each in biases])
+    metric.set_unseen([each for each in unseen if each not in own],
+                      [each for each in unseen if each in own])
     move = np.random.RandomState(0).normal(size=metric.size)
     far = metric.spread(here.weights) + (
         np.linalg.norm(metric.pull(here.gradient)) / objective.units)
