@@ -389,6 +389,15 @@ class SVRGModule(ContribNames, Findings, _CountsSteps):
 
     # A step
 
+    def set_states(self, states=None, value=None):
+        """Set the states as Module does. That steps carry them over batches is warned of once."""
+        snapshot = self._snapshot
+        if states is not None and snapshot.is_active and snapshot.num_update > snapshot.taken_at:
+            self._svrg.warn_once(
+                'set_states carries states over batches, and a full gradient takes those from the '
+                'beginning of its pass for all: it is biased. alpha=0 takes plain steps')
+        super().set_states(states, value)
+
     def forward(self, data_batch, is_train=None):
         """Compute the outputs at the current weights.
 
