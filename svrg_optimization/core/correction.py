@@ -38,8 +38,9 @@ def correct(gradient, snapshot_gradient, full, alpha=1):
         _add(gradient, snapshot_gradient, -alpha)  # without temporary arrays, with a float32 α
         _add(gradient, full, alpha)
     else:
-        gradient[:] = svrg_gradient(gradient.astype(full.dtype),
-                                    snapshot_gradient.astype(full.dtype), full, alpha)
+        gradient[:] = svrg_gradient(
+            *(each.astype(full.dtype, copy=False) for each in (gradient, snapshot_gradient)),
+            full, alpha)
 
 
 def correct_batch(gradients, at_snapshot, full_gradient, alpha=1, formula=None):

@@ -24,13 +24,13 @@ def find_unseen_biases(objective, metric, dtype):
     biases = [name for name in metric.shapes
               if name not in weights and not mean_gradient.decays[name]]
     here = objective.point_of_batch(metric) if biases and weights else None
-    slopes = _slopes(metric, here) if here else {}
-    sizes = {name: np.linalg.norm(part) for name, part in slopes.items()}
+    of_batch = _slopes(metric, here) if here else {}
+    sizes = {name: np.linalg.norm(part) for name, part in of_batch.items()}
     least = min(map(sizes.get, weights)) if here else 0.
     if mean_gradient.proximal or objective.agree(not least > 0):
         return
+    of_all, precision = _slopes(metric, objective.point(metric)), ROUNDED * precision_of(dtype)
     exact = precision_of(dtype) / 2  # such sums are of the same numbers, but for their order
-    precision = 2 * ROUNDED * exact
     one = [{name: 1.} for name in biases]
     two = [{name: 1., other: sign} for name, other in itertools.combinations(biases, 2)
            if metric.shapes[name] == metric.shapes[other] for sign in (1., -1.)]
@@ -42,7 +42,7 @@ def find_unseen_biases(objective, metric, dtype):
         ~(np.array([*(np.linalg.norm(sum(factor * part[name] for name, factor in each.items()))
                       for each in one + two),
                     *(abs(part[name].sum()) for name in own)]) <= limits)
-        for part in (slopes, _slopes(metric, objective.point(metric)))], axis=0), 1.)
+        for part in (of_batch, of_all)], axis=0), 1.)
     unseen = [each for each, seen in zip([*one, *two, *own], is_seen) if not seen]
     if not unseen or not objective.rewind():
         return
@@ -51,9 +51,7 @@ def find_unseen_biases(objective, metric, dtype):
     move = np.random.RandomState(0).normal(size=metric.size)
     far = metric.spread(here.weights) + (
         np.linalg.norm(metric.pull(here.gradient)) / objective.units)
-    of_all, there = (_slopes(metric, point) for point in (
-        objective.point(metric), objective.point_at(
-            metric, far * (move - metric.seen_by_loss(move)))))
+    there = _slopes(metric, objective.point_at(metric, far * (move - metric.seen_by_loss(move))))
     if objective.agree(any(
             not np.linalg.norm(there[name] - part) <= precision * max(sizes[name], least)
             for name, part in of_all.items())):
