@@ -12,7 +12,7 @@ from .learned import Noise
 from .metric import Metric, blocks_of
 from .path import Trial
 from .secant_pairs import SecantPairs, room_for
-from .unseen_biases import find_unseen_biases
+from .unseen import find_invariant, find_unseen
 
 
 def learn(objective, learned, before, is_resumed=False, trial=None):
@@ -94,9 +94,10 @@ def _take(objective, learned, before, is_resumed, trial):
     if is_fresh:
         _begin(objective, learned, moments)
     if learned.metric is not None:
-        _find_invariant(objective, learned.metric, is_fresh)
         if is_fresh:
-            find_unseen_biases(objective, learned.metric, learned.dtype)
+            find_unseen(objective, learned.metric, learned.dtype)
+        else:
+            find_invariant(objective, learned.metric)
     return is_fresh
 
 
@@ -157,14 +158,6 @@ def _begin(objective, learned, moments):
     dtype = np.result_type(np.float32, *dtypes).name
     learned.begin(Metric(shapes, multipliers, blocks_of(
         moments, mean_gradient, shapes, 1 / objective.units, dtype)), dtype, objective.units, room)
-
-
-def _find_invariant(objective, metric, is_fresh):
-    """Find what the loss does not see; near an optimum only gradients of batches tell."""
-    of_batch = objective.point_of_batch(metric) if is_fresh and metric.blocks else None
-    for point in filter(None, (of_batch, objective.point(metric))):
-        metric.find_invariant(point.slopes, is_fresh, bool(objective.mean_gradient.proximal))
-        is_fresh = False
 
 
 def _compared(objective, learned, before):

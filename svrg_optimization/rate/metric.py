@@ -366,6 +366,12 @@ class Metric:
             _, values, vectors = np.linalg.svd(rows, full_matrices=False)
             self.unseen.append((names, vectors[values > _EPSILON * len(rows) * values[0]]))
 
+    def see_all(self):
+        """Let the loss see all."""
+        self.set_unseen()
+        for block in self.blocks:
+            block.is_invariant = block.sums_up = False
+
     def _rows(self, block, vector):
         """Return the weights of a block as a row for each output, and its biases."""
         weights = vector[self._places[block.names[0]]].reshape(

@@ -164,6 +164,28 @@ def test_a_softmax_whose_bias_has_a_rate_of_its_own(multiplier):
     assert has_converged and abs(slopes).max() < 1e-5, str(module.result)
 
 
+@pytest.mark.parametrize('factor, is_told', [(1e-2, True), (1e-6, False), (1e-7, False)])
+def test_what_a_softmax_does_not_see_another_loss_may_see(factor, is_told):
+    """A regression on the outputs of a softmax, which counts little."""
+    rows = RNG.normal(size=(300, 2)) + 1
+    classes = (rows @ RNG.normal(size=(2, 3)) + RNG.gumbel(size=(300, 3))).argmax(axis=1)
+    targets = rows @ RNG.normal(size=(2, 3)) + RNG.normal(size=(300, 3))
+    scores = DENSE(V('data'), num_hidden=3, name='fc')
+    module, has_converged = trained(mx.sym.Group([
+        mx.sym.SoftmaxOutput(scores, V('y'), name='softmax'),
+        SQUARES(scores, V('t'), grad_scale=factor)]), {'data': rows},
+        {'y': classes, 't': targets}, 'float32')
+    assert has_converged is is_told, str(module.result)
+    weights, bias = (module.get_params()[0][name].asnumpy().astype('f8')
+                     for name in ('fc_weight', 'fc_bias'))
+    outputs = rows @ weights.T + bias
+    odds = np.exp(outputs)
+    error = (odds / odds.sum(axis=1, keepdims=True) - np.eye(3)[classes]
+             + factor / 3 * (outputs - targets))
+    slopes = error.T @ np.column_stack([rows, np.ones(300)]) / 300
+    assert not is_told or abs(slopes).max() < 1e-6
+
+
 def test_biases_that_are_added_in_gluon():
     x, z = (RNG.normal(size=(2, 200, 3)) + 1).astype('f4')
     targets = (x.sum(axis=1) - z[:, 0] + RNG.normal(size=200)).astype('f4')

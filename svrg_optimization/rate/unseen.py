@@ -1,8 +1,9 @@
-"""Biases that the loss does not see, such as the difference of two that are added.
+"""What the loss does not see: what the outputs of a softmax have in common, and sums of biases.
 
-The gradient along them is 0, and stays so far away. That tells them from those of classes that are
-separable, along which the loss is only flat. Rows that no batch has shown may tell otherwise later:
-where a snapshot finds a gradient along them, they all are seen.
+The gradient along it is 0, and stays so far away. That tells it from directions of classes that are
+separable, along which the loss is only flat, and from what another loss sees that counts little
+beside a softmax. Rows that no batch has shown may tell otherwise later: where a snapshot finds a
+gradient along sums of biases, they all are seen.
 """
 
 import itertools
@@ -10,10 +11,48 @@ import itertools
 import numpy as np
 
 from ..core.arrays import precision_of
+from .constants import ROUGHLY, SLIGHT
 from .metric import ROUNDED
 
 
-def find_unseen_biases(objective, metric, dtype):
+def find_unseen(objective, metric, dtype):
+    """Let a metric know what the loss does not see, at its first snapshot."""
+    find_invariant(objective, metric, objective.point_of_batch(metric) if metric.blocks else None)
+    _find_biases(objective, metric, dtype)
+    if objective.agree(_sees_far_away(objective, metric, dtype)):
+        metric.see_all()
+
+
+def find_invariant(objective, metric, of_batch=None):
+    """Find blocks that are invariant; near an optimum only the gradient of a batch tells."""
+    is_first, has_operator = of_batch is not None, bool(objective.mean_gradient.proximal)
+    for point in filter(None, (of_batch, objective.point(metric))):
+        metric.find_invariant(point.slopes, is_first, has_operator)
+        is_first = False
+
+
+def _sees_far_away(objective, metric, dtype):
+    """Tell whether the gradient along what is not seen differs on both sides of the weights.
+
+    They are as far as rounding of the outputs allows. Errors of a loss are alike on both sides.
+    """
+    here, move = objective.point_of_batch(metric), np.random.RandomState(0).normal(size=metric.size)
+    move = move - metric.seen_by_loss(move)
+    if here is None or not move.any():
+        return False
+    far = metric.spread(here.weights) + (
+        np.linalg.norm(metric.pull(here.gradient)) / objective.units)
+    for by in np.geomspace(1 / SLIGHT, 1, 4):  # nearer where a loss has no value so far away
+        one, other = (metric.pull_unseen(objective.point_of_batch(
+            metric, side * by * far / np.linalg.norm(move) * move).slopes) for side in (1, -1))
+        if np.isfinite(one).all() and np.isfinite(other).all():
+            break
+    change = (one - other) / 2
+    return not np.linalg.norm(change - metric.seen_by_loss(change)) <= (
+        ROUGHLY * precision_of(dtype) * np.linalg.norm(metric.sizes(here.slopes)))
+
+
+def _find_biases(objective, metric, dtype):
     """Let a metric know along which sums of biases the loss is constant.
 
     Those are a bias, the sum or difference of two, and what all outputs have in common in one, as
