@@ -31,11 +31,14 @@ class Noise(NamedTuple):
         Rounding of a gradient.
     of_outputs : numpy.ndarray
         The size of what cancels in that of each output.
+    are_alike : numpy.ndarray
+        For which outputs all rows have the same, but for rounding.
     """
 
     of_batch: float = 0.
     rounding: float = 0.
     of_outputs: np.ndarray = np.zeros(1)
+    are_alike: np.ndarray = np.zeros(1, bool)
 
     @classmethod
     def measured(cls, objective, metric, dtype, now, before, gamma):
@@ -60,7 +63,13 @@ class Noise(NamedTuple):
         of_batch, rounding = objective.agree(of_batch, max(
             max(size, np.linalg.norm(of_outputs)) * epsilon / 2,
             float(np.linalg.norm(metric.pull_unseen(now.unseen)))))
-        return cls(of_batch, rounding, of_outputs)
+        are_alike = metric.spreads_of_outputs(now.weights) <= ROUGHLY * gamma * rounding
+        if are_alike.any():
+            alike = objective.point_of_batch(metric, metric.scaled_by_outputs(
+                -about_mean, are_alike.astype(float)))
+            are_alike = are_alike & (alike.objective - here.objective <= epsilon * abs(
+                here.objective))
+        return cls(of_batch, rounding, of_outputs, are_alike)
 
 
 @dataclasses.dataclass
@@ -141,16 +150,14 @@ class Learned:
     def sizes(self):
         """Sizes of the outputs, of which distances are parts.
 
-        Where all rows have the same output, so that its spread is what rounding of the gradient
-        makes of it, what moves it by less than its rounding is nothing. What cancels between
-        weights says nothing of it.
+        Where all rows have the same output, what moves it by less than its rounding is nothing.
+        What cancels between weights says nothing of it.
         """
         metric, weights, noise = self.metric, self.point.weights, self.noise
         spreads = metric.spreads_of_outputs(weights)
         rounding = precision_of(self.dtype) * np.linalg.norm(
             metric.whiten(weights)) + self.pairs.gamma * noise.rounding
-        are_alike = spreads <= ROUGHLY * self.pairs.gamma * noise.rounding
-        return np.where(are_alike, ROUGHLY * rounding / SLIGHT, spreads)
+        return np.where(noise.are_alike, ROUGHLY * rounding / SLIGHT, spreads)
 
     def relative(self, move):
         """Return how long a move is beside the size of each output, the largest of all."""

@@ -252,7 +252,7 @@ def test_a_rare_class_has_its_optimum(seed):
     assert module.has_converged and np.abs(slopes).max() < 1e-8, str(module.result)
 
 
-@pytest.mark.parametrize('mean', [1e4, 1e5, 1e6])
+@pytest.mark.parametrize('mean', [1e4, 1e5, 1e6, 1e7])
 def test_targets_whose_mean_hides_their_spread(mean):
     rows = RNG.normal(size=(300, 5)).astype('f4')
     spread = rows @ [1., 2, 3, 4, 5]
