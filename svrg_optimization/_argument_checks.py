@@ -8,14 +8,11 @@ import numpy as np
 SMALLEST = 1e-37  # near the least number that float32 has in full precision
 
 
-def checked_bool(name, value, or_none=False):
-    """Return a bool of Python or NumPy as a bool; raise a TypeError for all else."""
-    if value is None and or_none:
-        return None
-    if not isinstance(value, (bool, np.bool_)):
-        raise TypeError('%s must be %sTrue or False, not %r'
-                        % (name, 'None, ' if or_none else '', value))
-    return bool(value)
+def checked_bool_or_none(name, value):
+    """Return None, or a bool of Python or NumPy as a bool; raise a TypeError for all else."""
+    if not (value is None or isinstance(value, (bool, np.bool_))):
+        raise TypeError('%s must be None, True or False, not %r' % (name, value))
+    return value if value is None else bool(value)
 
 
 def checked_number(name, value, allowed, is_allowed, kind=numbers.Real):

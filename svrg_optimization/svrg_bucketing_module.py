@@ -82,10 +82,9 @@ class SVRGBucketingModule(Findings, BucketingModule):
                                  'since MXNet counts them in each: %r has %s, and %r has %s' % (
                                      bucket_key, bucket._param_names, self._default_bucket_key,
                                      default._param_names))
-            for name in ('settings', 'warn_once'):
-                setattr(bucket._svrg, name, getattr(default._svrg, name))
+            bucket._svrg.settings = default._svrg.settings
+            bucket._svrg.warn_once = bucket._svrg.reference.warn_once = default._svrg.warn_once
             bucket._default = default if bucket_key != self._default_bucket_key else None
-            bucket._svrg.reference.warn_once = default._svrg.warn_once
             bucket._proximal = default._proximal
         return bucket
 

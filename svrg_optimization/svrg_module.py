@@ -305,14 +305,12 @@ class SVRGModule(ContribNames, Findings, _CountsSteps):
                             allow_extra)
         if initializes:
             self._set_weights_of_kvstore()
-        if initializes and initializer is None:  # as set_params calls it
             self._forget_training()
-        elif initializes:
+        if initializes and initializer is not None:  # as it is where set_params calls this
             self._waiting.pop('svrg', None)
             self._snapshot.num_taken = 0
             if self._snapshot.is_active:
                 self._svrg.drop_snapshot()
-            self._svrg.training.forget()
 
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
@@ -323,7 +321,7 @@ class SVRGModule(ContribNames, Findings, _CountsSteps):
         self._forget_training()
 
     def _set_weights_of_kvstore(self):
-        kvstore = kvstore_of_weights(self) if self.optimizer_initialized else None
+        kvstore = kvstore_of_weights(self)
         if kvstore is not None and not is_distributed(kvstore):
             set_weights(kvstore, executor_group.parameters(self),
                         executor_group.gradients(self))  # or the next step undoes it

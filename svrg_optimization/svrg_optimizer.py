@@ -42,7 +42,6 @@ def check_rate(name, rate):
 
 def check_rates(optimizer):
     """Raise an error if an optimizer has a rate with which steps go uphill, or are not finite."""
-    optimizer = getattr(optimizer, 'default_opt', optimizer)
     scheduler = optimizer.lr_scheduler
     check_rate('learning_rate', optimizer.lr if scheduler is None
                else getattr(scheduler, 'base_lr', 0))
@@ -56,7 +55,6 @@ def check_rates(optimizer):
 def check_rates_of_training(optimizer, tol, warn_once):
     """Check the rates as they are now; warn once of a rate of 0, which comes no nearer to `tol`."""
     check_rates(optimizer)
-    optimizer = getattr(optimizer, 'default_opt', optimizer)
     if tol is not None and optimizer.lr_scheduler is None and optimizer.lr == 0:
         warn_once('learning_rate is 0, with which no step moves the weights, and should be above '
                   '0 with tol')
@@ -276,11 +274,10 @@ class _SVRGOptimizer(opt.Optimizer):
         keys, weights, gradients, states = zip(*steps)
         step = keys, weights, gradients, list(states)
         getattr(self.default_opt, method)(*step if are_several else [values[0] for values in step])
-        ours = self.default_opt
-        for key, of_key, _, state_of_key in steps if self._proximal else ():
+        for key, of_key, _, state_of_key in steps:
             if key in self._proximal:
                 # The count of updates is that of the step, and so is the rate.
-                rate = float(np.float32(ours._get_lrs([key])[0]))  # as MXNet steps
+                rate = float(np.float32(self.default_opt._get_lrs([key])[0]))  # as MXNet steps
                 self._proximal[key](of_key, state_of_key, rate)
 
     create_state = partialmethod(_create, 'create_state')

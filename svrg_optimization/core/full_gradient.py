@@ -6,7 +6,7 @@ from typing import Any, List, NamedTuple, Optional
 import numpy as np
 from mxnet import ndarray as nd
 
-from .arrays import dtype_of_sum, is_row_sparse, summed, with_all_rows
+from .arrays import dtype_of_sum, is_row_sparse, like, summed, with_all_rows
 from .correction import Groups, add_fused
 
 
@@ -177,10 +177,8 @@ class FullGradient:
 
     def nonfinite(self):
         """List the parameters whose full gradient has an infinite value or a NaN."""
-        flags = {name: [nd.all_finite(share[name]) for share in self.shares]
-                 for name in self.shares[0]}
-        return [name for name, of_devices in flags.items()
-                if not all(flag.asscalar() for flag in of_devices)]
+        return [name for name in self.shares[0]
+                if not all(nd.all_finite(share[name]).asscalar() for share in self.shares)]
 
     def state(self):
         """Return what a file has: the share of a device, the mean of all where they differ."""
@@ -198,11 +196,8 @@ class FullGradient:
         units = 1 / self.scale_for(state['batch_size'])
         saved = {name: array.asnumpy() * (units * state['devices'] / len(self.shares))
                  for name, array in state['share'].items()}
-        self.shares = [{name: value for name, value in share.items() if name in saved}
-                       for share in self.shares]
-        for share in self.shares:
-            for name, value in share.items():
-                value[:] = saved[name]
+        self.shares = [{name: like(value, saved[name]) for name, value in share.items()
+                        if name in saved} for share in self.shares]
         self.batches, self.rows, self.loss = state['batches'], state['rows'], state['loss'] * units
         self.shares_differ = False
 

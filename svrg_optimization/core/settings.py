@@ -2,7 +2,7 @@
 
 import math
 
-from .._argument_checks import checked_bool, checked_count, checked_number
+from .._argument_checks import checked_bool_or_none, checked_count, checked_number
 from .._warn_once import warn
 from ..alpha import checked_coefficient
 from ..proximal import operators_as_json, operators_from_json
@@ -29,7 +29,7 @@ class Settings:
     def __init__(self, *, update_freq=2, loss_is_mean=None, alpha=1., nonfinite='warn',
                  full_grad_batches=None, proximal=None, tol=None):
         self.update_freq = checked_count('update_freq', update_freq)
-        self.loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
+        self.loss_is_mean = checked_bool_or_none('loss_is_mean', loss_is_mean)
         self.alpha = alpha if callable(alpha) else float(
             checked_coefficient('alpha', alpha, _COEFFICIENT))
         if nonfinite not in ('warn', 'raise'):

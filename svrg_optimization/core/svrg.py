@@ -21,6 +21,7 @@ Predictive Variance Reduction", NIPS 2013, Figure 1. With α: Y. Yin, Z. Xu,
 Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes SVRG Effective", ICLR 2025.
 """
 
+import collections
 import dataclasses
 import enum
 from typing import Any, Optional
@@ -95,14 +96,12 @@ class SVRG:
         weights = [arrays[0] for arrays in self.reference.weights().values()]
         again = a_pass.again() if all(np.isfinite(dense(each).asnumpy()).all()
                                       for each in weights) else None
-        counts = {}
+        counts = collections.Counter()
         for batch in again.batches() if again else ():
             for name, array in self.reference.inputs(batch, a_pass):
                 finite = np.isfinite(np.atleast_1d(as_numpy(array)))
-                bad = len(finite) - int(finite.reshape(len(finite), -1).all(axis=1).sum())
-                if bad:
-                    counts[name] = counts.get(name, 0) + bad
-        return counts
+                counts[name] += np.sum(~finite.reshape(len(finite), -1).all(axis=1))
+        return +counts  # without zeros
 
     def sum_of_gradients(self, model, batches, a_pass, workers):
         """Return the Sum of the gradients of batches, over all workers."""

@@ -37,14 +37,9 @@ def batch_axis(description):
 
 def resized(descriptions, rows):
     """Return the DataDescs with another number of rows."""
-    result = []
-    for description in descriptions:
-        shape, axis = list(description.shape), batch_axis(description)
-        if axis >= 0:
-            shape[axis] = rows
-        result.append(DataDesc(description.name, tuple(shape), description.dtype,
-                               description.layout))
-    return result
+    return [DataDesc(each.name, tuple(rows if axis == batch_axis(each) else size
+                                      for axis, size in enumerate(each.shape)),
+                     each.dtype, each.layout) for each in descriptions]
 
 
 def shapes_of(batch, data_shapes, label_shapes):

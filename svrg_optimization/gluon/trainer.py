@@ -1,6 +1,5 @@
 r"""SVRGTrainer, Gluon's Trainer with stochastic variance reduced gradients."""
 
-import functools
 import math
 import reprlib
 from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, Union
@@ -309,13 +308,13 @@ class SVRGTrainer(Findings, gluon.Trainer):
             If a batch is not one that `update_full_grads` takes.
         """
         a_pass = self._batches(train_data)
-        return map(functools.partial(self._as_inputs, a_pass), a_pass.batches())
 
-    def _as_inputs(self, a_pass, batch):
-        """Return a batch as `backward` takes it, in the form of the data; remember it."""
-        inputs = tuple(batch[0]) if len(batch) == 1 else tuple(map(list, zip(*batch)))
-        self._watch.add(inputs)
-        return a_pass.in_form(inputs)
+        def as_backward_takes_it(batch):
+            inputs = tuple(batch[0]) if len(batch) == 1 else tuple(map(list, zip(*batch)))
+            self._watch.add(inputs)
+            return a_pass.in_form(inputs)
+
+        return map(as_backward_takes_it, a_pass.batches())
 
     def _check_ready(self):
         if autograd.is_recording():

@@ -10,12 +10,7 @@ from ..core.arrays import dtype_of_sum, summed
 from ..core.front_end import Workers
 from ..core.full_gradient import share_out
 from ..data.iterators import rewind_for_pass
-from ..mxnet_repair.kvstore import (
-    number_of_first_key,
-    prepare_exit,
-    push_all,
-    warn_of_rounding,
-)
+from ..mxnet_repair.kvstore import number_of_first_key, prepare_exit, push_all, warn_of_rounding
 from .keys import NumberedKeys
 from .kinds import has_servers, is_asynchronous, is_distributed, is_synchronous
 

@@ -24,12 +24,9 @@ def gradient_requests(module):
 
 def gradients(module):
     """Map each parameter with gradients to a list of these, one per device."""
-    group, found = module._exec_group, {}
-    if group is not None and group.grad_arrays is not None:
-        for name, arrays in zip(group.param_names, group.grad_arrays):
-            if arrays[0] is not None:
-                found[name] = arrays
-    return found
+    group = module._exec_group
+    return {name: arrays for name, arrays in zip(group.param_names, group.grad_arrays or ())
+            if arrays[0] is not None} if group else {}
 
 
 def input_names(module):

@@ -42,10 +42,6 @@ class Executors:
             model._context, fixed_param_names=model._fixed_param_names,
             state_names=model._state_names, group2ctxs=model._group2ctxs)
         self.module = self._new_module(work_load_list=model._work_load_list)
-        self._state_names = model._state_names
-        self._forget_further_ones()
-
-    def _forget_further_ones(self):
         self._others, self._most_to_merge = [], None
 
     def bind(self, model, shared=None):
@@ -74,7 +70,7 @@ class Executors:
         elif self.module.binded:
             self.module.get_params()  # copied from the old executors for the next ones
         self.module._reset_bind()
-        self._forget_further_ones()
+        self._others, self._most_to_merge = [], None
 
     @functools.cached_property
     def loss_reduction(self):
@@ -94,7 +90,7 @@ class Executors:
                                             self.module.label_shapes))
         may_cut = cuts_states and len(self.module._context) == 1
         return module if module and (may_cut or executor_group.have_equal_shapes(
-            module, self.module, self._state_names)) else None
+            module, self.module, module._state_names)) else None
 
     def bound_for(self, argument, batch):
         """Return the module that is bound for a batch of an argument, or raise a ValueError."""

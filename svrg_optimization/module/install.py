@@ -13,20 +13,9 @@ from ..kvstore import kinds
 from ..kvstore.horovod import with_horovod
 from ..kvstore.keys import KVStoreKeys
 from ..kvstore.workers import create_keys
-from ..mxnet_repair.kvstore import (
-    number_of_first_key,
-    open_distributed,
-    prepare_exit,
-    set_updater,
-)
-from ..rate.optimizer import Newton_CG, features_of_optimizer
-from ..svrg_optimizer import (
-    _SVRGOptimizer,
-    check_optimizer,
-    check_rates,
-    class_name_and_arguments,
-    update_counts,
-)
+from ..mxnet_repair.kvstore import number_of_first_key, open_distributed, prepare_exit, set_updater
+from ..rate.optimizer import features_of_optimizer
+from ..svrg_optimizer import _SVRGOptimizer, check_optimizer, check_rates, update_counts
 from . import executor_group
 from .optimizer_states import has_states, load_counts, load_state
 
@@ -116,7 +105,7 @@ def _must_update_on_workers(module, kvstore, optimizer, optimizer_params):
 
     The user may have decided otherwise in the environment.
     """
-    moves = class_name_and_arguments(optimizer, optimizer_params)[0] is Newton_CG
+    moves = features_of_optimizer(optimizer, optimizer_params)['newton_cg']
     if (not moves and not module._proximal.by_name or not kinds.has_servers(kvstore)
             or not kinds.is_synchronous(kvstore) or 'MXNET_UPDATE_ON_KVSTORE' in os.environ
             or any(executor_group.sparse_parameters(module))):

@@ -15,7 +15,6 @@ from ..data.ndarray_iter import is_viewable, views
 from ..early_stopping import EarlyStopping
 from ..rate.run import Run
 from ..svrg_optimizer import check_rates_of_training
-from .trained_module import TrainedModule
 from .workers import check_plan
 
 _END = object()
@@ -63,7 +62,7 @@ def _train_epochs(module, given, data):
     svrg, default = module._svrg, module._default_bucket
     epochs = range(given.begin_epoch, given.num_epoch)
     check_rates_of_training(default._optimizer, svrg.settings.tol, svrg.warn_once)
-    run = Run(svrg, TrainedModule(default), module.logger, given.train_data, data.take_snapshot)
+    run = Run(svrg, module._trained, module.logger, given.train_data, data.take_snapshot)
     if epochs:
         check_plan(default, given.train_data, epochs, not run.is_plain,
                    run.is_due(epochs.start % svrg.settings.update_freq == 0))
@@ -131,9 +130,7 @@ def _train(module, given, batches, epoch, tic):
             # A dict of its own: with locals() each param would keep all before it alive.
             seen = {**vars(given), 'epoch': epoch, 'tic': tic, 'nbatch': nbatch,
                     'data_iter': batches, 'data_batch': batch, 'next_data_batch': next_batch,
-                    'end_of_batch': is_last}
-            if is_last:
-                seen['eval_name_vals'] = values
+                    'end_of_batch': is_last, 'eval_name_vals': values}
             _call(given.batch_end_callback, BatchEndParam(epoch, nbatch, metric, seen))
         if is_last:
             return values

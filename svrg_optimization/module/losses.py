@@ -44,8 +44,7 @@ class Losses:
                 nodes.append({'op': 'BlockGrad', 'name': '%s_input%d' % (layer['name'], place),
                               'inputs': [layer['inputs'][place]]})
                 heads.append([len(nodes) - 1, 0, 0])
-        self.graph = {**{key: value for key, value in graph.items() if key in (
-            'attrs', 'arg_nodes')}, 'nodes': nodes, 'heads': heads}
+        self.graph = {**graph, 'nodes': nodes, 'heads': heads}
         self.symbol = mx.sym.load_json(json.dumps(self.graph))
 
     def of(self, outputs):

@@ -2,15 +2,9 @@
 
 import copy
 
-from ..mxnet_repair.kvstore import set_weights
 from ..svrg_optimizer import check_state, class_name_and_arguments, set_update_counts
 from . import executor_group
 from .workers import counts_of_updates, servers_hold_states
-
-
-def devices_that_update(module):
-    """Return the number of devices that update their own weights, 0 if a KVStore updates them."""
-    return 0 if module._update_on_kvstore else len(module._context)
 
 
 def updater_keys(module):
@@ -18,7 +12,7 @@ def updater_keys(module):
 
     The Updater of a KVStore has the names as keys.
     """
-    copies = devices_that_update(module)
+    copies = 0 if module._update_on_kvstore else len(module._context)
     return {number * copies + device if copies else name: (name, device)
             for number, name in enumerate(module._param_names) for device in range(copies or 1)}
 
@@ -61,13 +55,12 @@ def load_state(module):
     saved = module._waiting.get('optimizer')
     if has_states(saved):
         updater, by_name = updater_of(module), saved['states']
-        devices, weights, states = (
-            devices_that_update(module), executor_group.parameters(module), {})
+        weights, states = executor_group.parameters(module), {}
         for key, (name, place) in updater_keys(module).items():
             if name in by_name:
                 fresh = module._optimizer.create_state_multi_precision(key, weights[name][place])
-                states[key] = copy.deepcopy(
-                    by_name[name][place if len(by_name[name]) == devices else 0])
+                is_for_device = len(by_name[name]) == len(module._context)
+                states[key] = copy.deepcopy(by_name[name][place if is_for_device else 0])
                 check_state(saved.file_name, name, states[key], fresh)
         updater.states.update(states)
         updater.states_synced.update(dict.fromkeys(states, False))
@@ -79,11 +72,9 @@ def updater_of(module):
     return module._kvstore._updater if module._update_on_kvstore else module._updater
 
 
-def reset_states(module, weights):
+def reset_states(module):
     """Let the optimizer go on from the module's present weights, without its states."""
     updater = updater_of(module)
-    for key in updater_keys(module):
-        updater.states.pop(key, None)
-        updater.states_synced.pop(key, None)
-    if module._update_on_kvstore:
-        set_weights(module._kvstore, weights, executor_group.gradients(module))
+    updater.states.clear()
+    updater.states_synced.clear()
+    module._set_weights_of_kvstore()

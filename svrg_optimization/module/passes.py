@@ -1,7 +1,6 @@
 """Batches of a pass for the full gradient: all or the first few."""
 
 import itertools
-import sys
 
 from ..core.front_end import BatchesOfPass
 from ..data.batch_rows import held
@@ -21,8 +20,7 @@ class Pass(BatchesOfPass):
         """
         if is_viewable(self.train_data):
             return views(self.train_data, self.count, at_once)
-        count = self.count if self.count is None else min(self.count, sys.maxsize)
-        batches = itertools.islice(checked_batches('train_data', self.train_data), count)
+        batches = itertools.islice(checked_batches('train_data', self.train_data), self.count)
         return join_csr(batches, at_once) if at_once else batches
 
     def again(self):

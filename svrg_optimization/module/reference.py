@@ -154,16 +154,12 @@ class ModuleReference(Reference):
 
         The last one returned is which part of its rows are real: 1 where all padding is cut off.
         """
-        module, reduction = executors.module, executors.loss_reduction
-        if executors.is_whole(batch):
-            rows, padding = executor_group.batch_size(module), 0
-        else:
-            shapes = module.data_shapes, module.label_shapes or []
-            check_batch('train_data', batch, *shapes)
-            rows, padding = count_rows(batch, shapes[0])
+        shapes = executors.module.data_shapes, executors.module.label_shapes or []
+        check_batch('train_data', batch, *shapes)
+        rows, padding = count_rows(batch, shapes[0])
         if padding == rows:
             return batch, None, 0
-        if reduction.is_mixed:
+        if executors.loss_reduction.is_mixed:
             if rows - padding != self.batch_size:
                 self.weighs_padding = True
                 self.warn_once(

@@ -42,4 +42,4 @@ class TrainedModule(TrainedModel):
         """Set the module to weights; the optimizer begins anew there."""
         set_all(executor_group.values(self.model), weights)
         executor_group.mark_host_copies_stale(self.model)
-        reset_states(self.model, executor_group.parameters(self.model))
+        reset_states(self.model)
