@@ -76,17 +76,15 @@ def test_a_step_belongs_to_the_snapshot_of_its_backward(training):
     (batch, rows), (other, other_rows), *_ = training.batches()
     svrg = training.svrg
     for _ in range(2):
-        training.module.forward_backward(batch)
+        training.backward(batch)
         training.module.update_full_grads(training.problem.iterator())
         taken_at = dict(svrg.weights)
-        training.module.update()
-        svrg.step(rows)
+        training.step(rows)
         weights, svrg.weights = svrg.weights, taken_at
         svrg.take_snapshot()
         svrg.weights = weights
-        training.module.forward_backward(other)
-        training.module.update()
-        svrg.step(other_rows)
+        training.backward(other)
+        training.step(other_rows)
         training.check()
 
 
@@ -94,14 +92,12 @@ def test_a_snapshot_between_forward_and_backward_leaves_the_batch(training):
     """Whose inputs the pass may write to."""
     training.snapshot()
     (batch, rows), (other, other_rows), *_ = training.batches()
-    training.module.forward_backward(other)
-    training.module.update()
-    training.svrg.step(other_rows)
+    training.backward(other)
+    training.step(other_rows)
     training.module.forward(batch, is_train=True)
     training.snapshot()
     training.module.backward()
-    training.module.update()
-    training.svrg.step(rows)
+    training.step(rows)
     training.check()
 
 
@@ -137,8 +133,7 @@ def test_a_batch_may_be_overwritten_after_forward(training, is_train):
         training.module.forward(mx.io.DataBatch([data], batch.label), is_train=is_train)
         data[:] = 7
         training.module.backward()
-        training.module.update()
-        training.svrg.step(rows)
+        training.step(rows)
     training.check()
 
 

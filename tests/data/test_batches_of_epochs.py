@@ -28,10 +28,9 @@ class OtherIter(mx.io.NDArrayIter):
 
 
 def test_a_stream_that_can_be_read_once_is_refused():
-    problem, stream = Problem(rows=40), Data()
-    data = problem.iterator()
-    stream.provide_data, stream.provide_label = data.provide_data, data.provide_label
-    stream.batch_size, stream.batches = 10, iter(data)
+    problem = Problem(rows=40)
+    stream = Data(like=problem.iterator())
+    stream.batches = iter(problem.iterator())
     with pytest.raises(ValueError, match='at least one batch .*Data.* yielded none in epoch 0, '
                                          'maybe since a snapshot reads them'):
         problem.fit(problem.module(), 1, stream)

@@ -11,7 +11,6 @@ from full_gradients import (
     warnings_of_rows,
     weighted_by_real_rows,
 )
-from held_batches import rows_of
 from problems import TWO_DEVICES, Problem
 from svrg_optimization import SVRGModule
 
@@ -69,17 +68,12 @@ def test_a_device_without_a_share_of_the_last_rows_gets_none():
     problem = Problem(rows=32)
     module = problem.bound(context=TWO_DEVICES, work_load_list=[1, 9])
     module.init_optimizer(kvstore='local', optimizer_params={'learning_rate': 0.1})
-    svrg, train_data = problem.svrg(), problem.iterator()
+    svrg = problem.svrg()
     for _ in range(2):
-        module.update_full_grads(train_data)
+        module.update_full_grads(problem.iterator())
         svrg.take_snapshot()
         problem.assert_full_gradient(module, svrg.full_gradient)
-        train_data.reset()
-        for batch in train_data:
-            module.forward_backward(batch)
-            module.update()
-            assert len(rows_of(problem, batch)) == 10
-            svrg.step(rows_of(problem, batch))
+        problem.train_epoch(module, svrg)
     problem.assert_weights(module, svrg.weights)
 
 
@@ -94,13 +88,9 @@ def test_a_pad_that_is_no_number_of_rows_is_refused(pad):
 
 
 def test_a_batch_of_padding_alone_does_not_count():
-    class Batches(list):
-        def reset(self):
-            pass
-
     problem = Problem(rows=40)
-    batches = Batches(problem.iterator())
+    batches = list(problem.iterator())
     batches.insert(2, problem.batch(10, pad=10))
     module = problem.bound()
-    assert_pass(problem, module, batches)
+    assert_pass(problem, module, Data(*batches))
     assert module._snapshot.full_gradient.batches == 4

@@ -4,9 +4,9 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from full_gradients import ShortBatches, assert_pass, full_gradient, randomize
+from full_gradients import assert_pass, full_gradient, randomize, short_batches
 from pairs import in_pairs
-from problems import TWO_DEVICES, CsrIter, Problem, SparseProblem
+from problems import TWO_DEVICES, CsrIter, Problem, SparseProblem, prepared
 from svrg_optimization.module.executors import Executors
 
 
@@ -82,7 +82,7 @@ def in_float64(problem):
 @pytest.mark.parametrize('loss, bound, make, units', [
     (mx.sym.SoftmaxOutput, {'batch_size': 20}, Problem.iterator, 20),
     (mx.sym.SoftmaxOutput, {'context': TWO_DEVICES}, Problem.iterator, 10),
-    (mx.sym.SoftmaxOutput, {}, ShortBatches, 10), (mx.sym.SoftmaxOutput, {}, in_float64, 10),
+    (mx.sym.SoftmaxOutput, {}, short_batches, 10), (mx.sym.SoftmaxOutput, {}, in_float64, 10),
     (mean_over_the_batch, {}, Problem.iterator, 1),
     (with_a_layer_that_is_not_known_to_be_row_wise, {}, Problem.iterator, 10)])
 def test_batches_are_not_computed_as_one_where_results_would_differ(merged, loss, bound, make,
@@ -113,11 +113,9 @@ def test_batches_are_not_merged_where_a_loss_has_no_rows(merged):
         mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label')),
         mx.sym.LinearRegressionOutput(weight, mx.sym.Variable('zero', shape=(1, 4)),
                                       grad_scale=20)])
-    module = problem.module(fixed_param_names=['zero'])
-    iterator = problem.iterator()
-    module.bind(iterator.provide_data, iterator.provide_label)
-    module.init_params(arg_params={**problem.arg_params(), 'zero': mx.nd.zeros((1, 4))})
-    module.update_full_grads(iterator)
+    module = prepared(problem.module(fixed_param_names=['zero']), problem.iterator(),
+                      {**problem.arg_params(), 'zero': mx.nd.zeros((1, 4))})
+    module.update_full_grads(problem.iterator())
     expected = full_gradient(problem, problem.weights, np.arange(320))
     # MXNet divides a regression's gradient by the outputs of a row.
     expected['fc_weight'] = expected['fc_weight'] + 20 / 4 * problem.weights['fc_weight']

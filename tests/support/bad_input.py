@@ -7,10 +7,13 @@ SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5}
 
 
 class Data:
-    """Batches as an iterator yields them, with what goes wrong given."""
+    """Batches as an iterator yields them, described `like` those of one, and what goes wrong."""
 
-    def __init__(self, *batches, raises=None, resets=None):
+    def __init__(self, *batches, raises=None, resets=None, like=None):
         self.batches, self.raises, self.resets = batches, raises, resets
+        if like:
+            self.provide_data, self.provide_label = like.provide_data, like.provide_label
+            self.batch_size = like.batch_size
 
     def reset(self):
         if self.resets:
