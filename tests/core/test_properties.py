@@ -97,11 +97,9 @@ def data_of(case, problem):
     size = case.batch_size
     if not case.own_iterator and case.rows >= size:
         return problem.iterator(size)
-    data = Data(*(problem.batch(rows, pad=max(0, rows[0] + size - case.rows))
-                  for rows in oracle.batches_of(case.rows, size)))
-    data.batch_size, data.provide_data, data.provide_label = (
-        size, [('data', (size, case.features))], [('label', (size,))])
-    return data
+    return Data(*(problem.batch(rows, pad=max(0, rows[0] + size - case.rows))
+                  for rows in oracle.batches_of(case.rows, size)), batch_size=size,
+                provide_data=[('data', (size, case.features))], provide_label=[('label', (size,))])
 
 
 def sgd_of(case, problem):

@@ -17,8 +17,6 @@ from cluster import assert_ended, horovodrun, is_running, job, needs_horovod, st
 from jobs import EPOCHS, TRAIN, assert_resumes, run_to_end, training, weights
 from problems import Problem
 
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
-
 
 def slow(*case):
     return pytest.param(*case, marks=pytest.mark.slow)

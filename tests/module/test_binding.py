@@ -27,6 +27,9 @@ def test_snapshot_survives_a_rebind(training, caplog):
     bind(training.module, 7, force_rebind=True)  # in whose units the full gradient is then
     training.problem.step(training.module, training.svrg, 7)
     training.check()
+    training.snapshot()
+    training.problem.assert_full_gradient(training.module, {
+        name: value * 0.7 for name, value in training.svrg.full_gradient.items()})
 
 
 def test_batches_may_change_their_size_and_back(training):
