@@ -45,11 +45,6 @@ def three_batches(iterator):
     return mx.io.ResizeIter(iterator, 3)
 
 
-def of_dtype(dtype):
-    return lambda problem: mx.io.NDArrayIter(mx.nd.array(problem.features, dtype=dtype),
-                                             problem.targets, 10, label_name='label')
-
-
 def twice(iterator):
     return mx.io.ResizeIter(iterator, 8)
 
@@ -82,7 +77,9 @@ def bare(problem):
      {}),
     (38, handled('discard'), [30, 30], {}),
     (37, short_batches, [37, 37], {}), (37, bare, [37], {}),
-    *((40, of_dtype(dtype), [40], {}) for dtype in ('uint8', 'int32', 'float64')),
+    *((40, lambda problem, dtype=dtype: mx.io.NDArrayIter(
+        mx.nd.array(problem.features, dtype=dtype), problem.targets, 10, label_name='label'),
+       [40], {}) for dtype in ('uint8', 'int32', 'float64')),
     *((rows, in_lists('pad'), [rows, rows], {'context': TWO_DEVICES}) for rows in (40, 37, 33)),
     (37, in_lists('discard'), [30, 30], {'context': TWO_DEVICES}),
     # A batch in the middle of a pass may be padded.

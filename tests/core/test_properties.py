@@ -29,8 +29,6 @@ settings.register_profile('ci', max_examples=60, derandomize=True, **ANY)
 settings.register_profile('soak', max_examples=1000, print_blob=True, **ANY)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'ci'))
 
-KINDS = st.sampled_from(['linear', 'softmax', 'perceptron'])
-
 
 def schedule(num_update):
     return 1 / (1 + num_update % 4)
@@ -66,7 +64,7 @@ def splits(rows, loads):
 @st.composite
 def trainings(draw):
     """Draw a network, its data, batches and devices, and what trains it."""
-    case = types.SimpleNamespace(kind=draw(KINDS))
+    case = types.SimpleNamespace(kind=draw(st.sampled_from(['linear', 'softmax', 'perceptron'])))
     devices = draw(whole(1, 3))
     loads = draw(st.lists(whole(1, 3), min_size=devices, max_size=devices))
     case.work_load_list = draw(st.sampled_from([None, loads]))

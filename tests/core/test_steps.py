@@ -8,7 +8,6 @@ import pytest
 
 from held_batches import rows_of
 from problems import TWO_DEVICES, Problem
-from stepping import gradients_of
 from svrg_optimization import SVRGModule
 from svrg_optimization.module import executor_group
 
@@ -116,7 +115,7 @@ def test_gradients_after_backward_are_those_that_each_update_gets(training):
             array *= 0.5
         expected = {name: value / 2 for name, value in svrg_gradient(training.svrg, rows).items()}
         for _ in range(2):
-            for name, value in gradients_of(training.module).items():
+            for name, value in training.gradients().items():
                 np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-5)
             training.module._update_svrg_gradients()  # called again, it does nothing
             training.module.update()  # called again, it repeats the step

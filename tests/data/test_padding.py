@@ -1,16 +1,14 @@
 """The padding of a batch is no part of the full gradient."""
 
+import warnings
+
 import mxnet as mx
 import numpy as np
 import pytest
 
+import oracle
 from bad_input import Data
-from full_gradients import (
-    assert_pass,
-    persistent,
-    warnings_of_rows,
-    weighted_by_real_rows,
-)
+from full_gradients import assert_pass, persistent
 from problems import TWO_DEVICES, Problem
 from svrg_optimization import SVRGModule
 
@@ -30,14 +28,20 @@ def test_a_batch_that_cannot_be_cut_is_weighted_and_warned_of_once(kind, rows, l
         output = mx.sym.FullyConnected(layer(mx.sym.Variable('data')), num_hidden=1, name='fc')
         problem.symbol = mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label'))
     module = problem.bound(batch_size, context=[mx.cpu(i) for i in range(devices)])
-    with warnings_of_rows() as caught:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('ignore')
+        warnings.filterwarnings('always', '.*weighted by its real rows')
         module.update_full_grads(problem.iterator(batch_size))
         module.update_full_grads(problem.iterator(batch_size))
     assert len(caught) == 1
     assert layer is None or 'cannot be bound for the real rows' in str(caught[0].message)
     svrg = problem.svrg(batch_size)
     svrg.take_snapshot()
-    svrg.full_gradient = weighted_by_real_rows(problem, batch_size)
+    svrg.full_gradient = dict.fromkeys(problem.weights, 0.)
+    for numbers in oracle.batches_of(rows, batch_size):
+        for name, value in svrg.gradients(svrg.weights, numbers).items():
+            svrg.full_gradient[name] = svrg.full_gradient[name] + (
+                min(batch_size, rows - numbers[0]) / rows * value)
     problem.assert_full_gradient(module, svrg.full_gradient)
     module.init_optimizer(optimizer_params={'learning_rate': 0.1})
     problem.train_epoch(module, svrg, batch_size)

@@ -9,14 +9,7 @@ import numpy as np
 import pytest
 from mxnet import gluon
 
-from blocks import (
-    Blocks,
-    as_blocks_take,
-    assert_weights,
-    train,
-    train_plain,
-    weights_of,
-)
+from blocks import Blocks, as_blocks_take, assert_weights, train, train_plain, weights_of
 from processes import run_python
 
 PROBLEM = Blocks('perceptron')

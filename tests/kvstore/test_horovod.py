@@ -12,13 +12,7 @@ from cluster import PROBLEM, horovodrun, needs_horovod, run_checks, started
 from mpi import AS_ROOT, MPIRUN
 from problems import Problem, assert_close
 from processes import printed_by
-from unions import (
-    assert_alike,
-    assert_blocks,
-    assert_module,
-    assert_optimum,
-    train_on_union,
-)
+from unions import assert_alike, assert_blocks, assert_module, assert_optimum, train_on_union
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, needs_horovod]
 SIZES, SGD = [27, 32], {'learning_rate': 0.2, 'momentum': 0.9, 'wd': 0.01}

@@ -43,11 +43,6 @@ def fit(data=None, **callbacks):
                          num_epoch=10 ** 6, **callbacks)
 
 
-def wait_for_the_others():
-    while True:  # the others come to some barriers, but not to all of these
-        kvstore._barrier()
-
-
 def in_callback():
     fit(batch_end_callback=fail)
 
@@ -60,6 +55,10 @@ def in_custom_loop():
 
 
 def in_join_of_thread_that_waits():
+    def wait_for_the_others():
+        while True:  # the others come to some barriers, but not to all of these
+            kvstore._barrier()
+
     thread = threading.Thread(target=wait_for_the_others)
     thread.start()
     signal.signal(signal.SIGALRM, fail)

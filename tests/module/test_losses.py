@@ -159,10 +159,6 @@ def with_its_sum(scores):
     return mx.sym.Group([loss, mx.sym.make_loss(mx.sym.sum(loss))])
 
 
-def made_of(reduce):
-    return lambda scores: mx.sym.MakeLoss(reduce(losses_of(scores)))
-
-
 @pytest.mark.filterwarnings('error')
 @pytest.mark.parametrize('loss, loss_is_mean, units', [
     (mean, None, 1), (mean, True, 1), (softmax, False, 10),
@@ -312,8 +308,8 @@ def test_where_it_cannot_be_measured_the_argument_is_asked_for(reduce, loss_is_m
 def test_what_is_measured_draws_nothing_and_changes_no_state(layer):
     """A BatchNorm's statistics stay."""
     problem = Problem('softmax')
-    problem.symbol = made_of(mx.sym.mean)(mx.sym.FullyConnected(
-        mx.sym.BatchNorm(layer(mx.sym.Variable('data')), name='norm'), num_hidden=3, name='fc'))
+    problem.symbol = mx.sym.MakeLoss(mx.sym.mean(losses_of(mx.sym.FullyConnected(
+        mx.sym.BatchNorm(layer(mx.sym.Variable('data')), name='norm'), num_hidden=3, name='fc'))))
     seen = []
     for kind in (SVRGModule, mx.mod.Module):
         mx.random.seed(3)

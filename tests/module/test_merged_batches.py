@@ -1,5 +1,7 @@
 """Small batches of a pass are computed as one."""
 
+import functools
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -66,14 +68,6 @@ def test_csr_batches_are_computed_as_one(merged):
     assert merged == [16, 16]
 
 
-def mean_over_the_batch(scores, label):
-    return mx.sym.SoftmaxOutput(scores, label, normalization='batch')
-
-
-def with_a_layer_that_is_not_known_to_be_row_wise(scores, label):
-    return mx.sym.SoftmaxOutput(scores * 1, label)
-
-
 def in_float64(problem):
     return mx.io.NDArrayIter(mx.nd.array(problem.features, dtype='float64'), problem.targets, 10,
                              label_name='label')
@@ -83,8 +77,9 @@ def in_float64(problem):
     (mx.sym.SoftmaxOutput, {'batch_size': 20}, Problem.iterator, 20),
     (mx.sym.SoftmaxOutput, {'context': TWO_DEVICES}, Problem.iterator, 10),
     (mx.sym.SoftmaxOutput, {}, short_batches, 10), (mx.sym.SoftmaxOutput, {}, in_float64, 10),
-    (mean_over_the_batch, {}, Problem.iterator, 1),
-    (with_a_layer_that_is_not_known_to_be_row_wise, {}, Problem.iterator, 10)])
+    (functools.partial(mx.sym.SoftmaxOutput, normalization='batch'), {}, Problem.iterator, 1),
+    # A layer that is not known to be row-wise:
+    (lambda scores, label: mx.sym.SoftmaxOutput(scores * 1, label), {}, Problem.iterator, 10)])
 def test_batches_are_not_computed_as_one_where_results_would_differ(merged, loss, bound, make,
                                                                     units):
     """Among them batches of other rows than are bound, and of another dtype."""

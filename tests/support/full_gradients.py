@@ -1,12 +1,8 @@
 """Full gradients in float64, and iterators whose batches are not as usual."""
 
-import contextlib
-import warnings
-
 import mxnet as mx
 import numpy as np
 
-import oracle
 from bad_input import Data
 
 
@@ -33,28 +29,6 @@ def short_batches(problem):
     """Return batches of ten rows, the last one with fewer, their pad being None."""
     rows = len(problem.features)
     return Data(*(problem.batch(begin, min(begin + 10, rows)) for begin in range(0, rows, 10)))
-
-
-@contextlib.contextmanager
-def warnings_of_rows():
-    """Record the warnings of batches that are weighted by their real rows."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter('ignore')
-        warnings.filterwarnings('always', '.*weighted by its real rows')
-        yield caught
-
-
-def weighted_by_real_rows(problem, batch_size=10):
-    """What remains to be done with a padded batch that cannot be cut."""
-    rows = len(problem.features)
-    total = dict.fromkeys(problem.weights, 0.0)
-    for numbers in oracle.batches_of(rows, batch_size):
-        real = min(batch_size, rows - numbers[0])
-        gradients = problem.network(problem.weights, problem.features[numbers],
-                                    problem.targets[numbers])
-        for name, value in gradients.items():
-            total[name] = total[name] + value * real / rows
-    return total
 
 
 class Persistent(mx.operator.CustomOp):
