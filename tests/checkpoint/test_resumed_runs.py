@@ -20,15 +20,11 @@ PERCEPTRON = Problem('perceptron', rows=37)
 DEVICES = [mx.cpu(i) for i in range(3)]
 
 
-def doubled(number):
-    return 2 ** number
-
-
 @pytest.mark.parametrize('problem, settings, params, update_on_kvstore', [
     (PERCEPTRON, {}, {'optimizer': 'adam', 'kvstore': mx.kv.create}, '1'),
     (PERCEPTRON, {'context': TWO_DEVICES}, {'kvstore': 'device'}, '1'),
     (PERCEPTRON, {'context': DEVICES}, {'optimizer': 'adam', 'kvstore': 'local'}, '0'),
-    (PERCEPTRON, {'full_grad_batches': doubled}, {}, '1'),
+    (PERCEPTRON, {'full_grad_batches': lambda number: 2 ** number}, {}, '1'),
     (Sequences(), {'fixed_param_names': ['fc_bias']}, {}, '1'),
     (PERCEPTRON, {'proximal': L1(0.2, high=0.1)}, {'momentum': 0.}, '1'),
     (Sequences(), {}, {'optimizer': 'adam', 'learning_rate': 0.02}, '1')])
@@ -70,20 +66,6 @@ def test_plain_module_reads_the_files_of_a_checkpoint(saved):
     assert sorted(os.listdir(os.path.dirname(saved))) == [
         *('model-%04d.%s' % (epoch, kind) for epoch in (1, 2, 3)
           for kind in ('params', 'states', 'svrg')), 'model-symbol.json']
-
-
-def test_a_checkpoint_of_plain_module_gets_a_snapshot_before_the_first_step(prefix):
-    problem = Problem('softmax', rows=37)
-    plain = mx.mod.Module(problem.symbol, label_names=('label',))
-    problem.fit(plain, 2, optimizer_params={'learning_rate': 0.1})
-    plain.save_checkpoint(prefix, 2, save_optimizer_states=True)
-    arg_params, _ = plain.get_params()
-    problem.weights = {name: value.asnumpy().astype(float) for name, value in arg_params.items()}
-    with pytest.warns(UserWarning, match='model-0002.svrg is not there'):
-        module = load(prefix, 2, update_freq=4)
-    module.fit(problem.iterator(), eval_metric=[], begin_epoch=3, num_epoch=6,
-               optimizer_params={'learning_rate': 0.1})
-    problem.assert_weights(module, problem.svrg().fit(6, 4, begin_epoch=3))
 
 
 @pytest.mark.parametrize('before, after, kvstores', [
@@ -140,13 +122,9 @@ def test_counts_of_updates_come_with_the_states_unless_given(saved, loads, given
     module = bound(load(saved, 3, loads), PROBLEM)
     module.init_optimizer(**({'optimizer_params': given} if isinstance(given, dict) else
                              {'optimizer': given}))
-    step(module, PROBLEM)
-    assert module._optimizer.num_update == expected
-
-
-def step(module, problem):
-    module.forward_backward(next(problem.iterator()))
+    module.forward_backward(PROBLEM.batch(10))
     module.update()
+    assert module._optimizer.num_update == expected
 
 
 def test_a_checkpoint_may_precede_the_first_snapshot(prefix):

@@ -1,11 +1,12 @@
-"""The correction of a gradient: the rule, by itself and when it fails."""
+"""The correction of a gradient: the rule, by itself and when it fails, and its coefficient α."""
 
 import mxnet as mx
 import numpy as np
 import pytest
 
-from problems import Problem
-from svrg_optimization import SVRGModule
+from held_batches import SETTINGS, assert_svrg
+from problems import Problem, prepared
+from svrg_optimization import LinearDecay, SVRGModule
 
 
 @pytest.mark.parametrize('dtype, three, expected', [
@@ -53,10 +54,9 @@ def test_an_interrupted_correction_is_never_done_twice(kind):
             if self.fails and kind == 'method':
                 raise KeyboardInterrupt
 
-    problem = Problem(rows=40)
-    problem.module = lambda update_freq: Own(problem.symbol, label_names=('label',),
-                                             update_freq=update_freq)
-    module, svrg = problem.bound(sgd={'learning_rate': 0.1}), problem.svrg()
+    problem, svrg = Problem(rows=40), Problem(rows=40).svrg()
+    module = prepared(Own(problem.symbol, label_names=('label',)), problem.iterator(),
+                      problem.arg_params(), {'learning_rate': 0.1})
     module.update_full_grads(problem.iterator())
     svrg.take_snapshot()
     for number, batch in enumerate(problem.iterator()):
@@ -97,3 +97,28 @@ def test_many_small_parameters_are_corrected_as_each_by_itself(dtype, count, alp
     svrg = problem.svrg(8, alpha=alpha, learning_rate=2 ** -8)
     problem.assert_weights(module, svrg.fit(3, 2))
     problem.assert_full_gradient(module, svrg.full_gradient)
+
+
+def test_linear_decay_ends_at_zero():
+    assert [LinearDecay(1, num_updates=1)(number) for number in (0, 1, 2)] == [1, 0, 0]
+    decay = LinearDecay(0.75, np.int64(8))
+    assert [decay(number) for number in range(12)] == pytest.approx(
+        [0.75 * max(0, 1 - number / 8) for number in range(12)], abs=1e-12)
+    assert repr(decay) == 'LinearDecay(0.75, num_updates=8)'
+
+
+@pytest.mark.parametrize('resumed', [False, True])
+def test_snapshot_from_before_alpha_was_zero_is_stale(tmp_path, resumed):
+    """After a constant 0 the next epoch takes a new one."""
+    problem, prefix = Problem(rows=40), str(tmp_path / 'model')
+    module, svrg = problem.module(10, alpha=0.8), problem.svrg(alpha=0.8, **SETTINGS)
+    assert_svrg(problem, module, 1, 10, svrg)
+    module.alpha, svrg.alpha = 0, lambda _: 0
+    assert_svrg(problem, module, 2, 10, svrg, begin_epoch=1)
+    if resumed:
+        module.save_checkpoint(prefix, 2, save_optimizer_states=True)
+        module = SVRGModule.load(prefix, 2, load_optimizer_states=True, label_names=('label',))
+    module.alpha, svrg.alpha = 0.5, lambda _: 0.5
+    svrg.take_snapshot()
+    assert_svrg(problem, module, 4, 10, svrg, begin_epoch=2)
+    assert module._snapshot.taken_at == 8

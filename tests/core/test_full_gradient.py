@@ -1,18 +1,17 @@
 """The full gradient of one pass: which rows it is the mean of, all or some."""
 
-import collections
 import logging
+from types import SimpleNamespace
 
 import mxnet as mx
 import numpy as np
 import pytest
 
 import oracle
-from checkpoints import bits
-from full_gradients import ShortBatches, assert_pass, full_gradient, randomize
-from pairs import in_pairs
-from problems import TWO_DEVICES, Problem
-from samples import SETTINGS, first_rows, fit, train
+from bad_input import Data
+from full_gradients import assert_pass, full_gradient, randomize, short_batches
+from held_batches import SETTINGS
+from problems import TWO_DEVICES, Problem, prepared
 from svrg_optimization import SVRGModule
 
 
@@ -46,39 +45,25 @@ def three_batches(iterator):
     return mx.io.ResizeIter(iterator, 3)
 
 
-def of_dtype(dtype):
-    return lambda problem: mx.io.NDArrayIter(mx.nd.array(problem.features, dtype=dtype),
-                                             problem.targets, 10, label_name='label')
-
-
 def twice(iterator):
     return mx.io.ResizeIter(iterator, 8)
 
 
-def lists_of_batches(iterator):
-    """Wrap an iterator so that each batch comes as a list of halves, one a device."""
-    class Halves:
-        reset = iterator.reset
-
-        def __iter__(self):
-            for batch in iterator:
-                data, label = (np.split(each[0].asnumpy(), 2) for each in (batch.data, batch.label))
-                pads = max(0, batch.pad - 5), min(5, batch.pad)
-                yield [mx.io.DataBatch([mx.nd.array(data[half])], [mx.nd.array(label[half])],
-                                       pads[half]) for half in (0, 1)]
-    return Halves()
+def halves(batch):
+    """Return a batch as a list of one for each of two devices."""
+    data, label = (np.split(each[0].asnumpy(), 2) for each in (batch.data, batch.label))
+    return [mx.io.DataBatch([mx.nd.array(data[half])], [mx.nd.array(label[half])], pad)
+            for half, pad in enumerate((max(0, batch.pad - 5), min(5, batch.pad)))]
 
 
 def in_lists(handle, wrap=lambda iterator: iterator):
-    return lambda problem: lists_of_batches(wrap(problem.iterator(last_batch_handle=handle)))
+    return lambda problem: Data(*map(halves, wrap(problem.iterator(last_batch_handle=handle))))
 
 
-class Bare(ShortBatches):
-    """Batches with data and labels alone, as Module takes them."""
-
-    def __iter__(self):
-        bare = collections.namedtuple('Batch', 'data label')
-        return (bare(batch.data, batch.label) for batch in super().__iter__())
+def bare(problem):
+    """Return batches with data and labels alone, as Module takes them."""
+    return Data(*(SimpleNamespace(data=batch.data, label=batch.label)
+                  for batch in short_batches(problem)))
 
 
 @pytest.mark.parametrize('rows, make, passes, settings', [
@@ -91,8 +76,10 @@ class Bare(ShortBatches):
     (38, handled('roll_over', lambda data: mx.io.PrefetchingIter(three_batches(data))), [30, 30],
      {}),
     (38, handled('discard'), [30, 30], {}),
-    (37, ShortBatches, [37, 37], {}), (37, Bare, [37], {}),
-    *((40, of_dtype(dtype), [40], {}) for dtype in ('uint8', 'int32', 'float64')),
+    (37, short_batches, [37, 37], {}), (37, bare, [37], {}),
+    *((40, lambda problem, dtype=dtype: mx.io.NDArrayIter(
+        mx.nd.array(problem.features, dtype=dtype), problem.targets, 10, label_name='label'),
+       [40], {}) for dtype in ('uint8', 'int32', 'float64')),
     *((rows, in_lists('pad'), [rows, rows], {'context': TWO_DEVICES}) for rows in (40, 37, 33)),
     (37, in_lists('discard'), [30, 30], {'context': TWO_DEVICES}),
     # A batch in the middle of a pass may be padded.
@@ -105,20 +92,6 @@ def test_each_row_that_an_iterator_yields_counts_once(rows, make, passes, settin
     train_data = make(problem)
     for expected in passes:
         assert_pass(problem, module, train_data, expected)
-
-
-def test_the_unit_is_the_batch_size_that_is_bound():
-    """Neither a batch's size nor the iterator's, whatever ran last."""
-    problem = Problem(rows=37)
-    module = problem.bound(batch_size=10, alpha=0, sgd={'learning_rate': 0.})
-    for batch in ShortBatches(problem):
-        module.forward_backward(batch)
-        module.update()
-    module.alpha = 1
-    assert_pass(problem, module, ShortBatches(problem))
-    assert_pass(problem, module, problem.iterator(batch_size=5))
-    module.reshape([('data', (20, 4))], [('label', (20,))])
-    assert_pass(problem, module, problem.iterator(batch_size=20), units=20)
 
 
 @pytest.mark.filterwarnings('ignore:Data provided by label_shapes')
@@ -149,16 +122,6 @@ def test_the_objective_of_a_long_pass_counts_each_batch_once():
     np.testing.assert_allclose(module.full_objective, expected / 332, rtol=1e-6)
 
 
-def test_each_device_has_a_weight_of_its_own_in_a_mean():
-    """Of twelve rows the first of three devices has four, so that its weight is 1."""
-    problem = Problem('softmax', rows=48)
-    problem.symbol = mx.sym.SoftmaxOutput(problem.symbol.get_internals()['fc_output'],
-                                          mx.sym.Variable('label'), normalization='batch')
-    module = problem.bound(12, context=[mx.cpu(i) for i in range(3)], work_load_list=[2, 1, 3])
-    module.init_optimizer(kvstore='device')
-    assert_pass(problem, module, problem.iterator(12), units=3)
-
-
 @pytest.mark.parametrize('context, multi_precision', [(mx.cpu(), True), (TWO_DEVICES, False)])
 @pytest.mark.filterwarnings('ignore:Accumulating with float16')
 def test_a_full_gradient_of_float16_is_summed_in_float32(multi_precision, context):
@@ -168,12 +131,11 @@ def test_a_full_gradient_of_float16_is_summed_in_float32(multi_precision, contex
     product = mx.sym.broadcast_mul(mx.sym.Variable('data'), weight)
     symbol = mx.sym.MakeLoss(mx.sym.square(mx.sym.sum(product, axis=1)) * 0.5)
     train_data = mx.io.NDArrayIter(mx.nd.array(features, dtype='float16'), batch_size=8)
-    module = SVRGModule(symbol, label_names=None, update_freq=1, context=context)
-    module.bind(train_data.provide_data)
     start = np.array([[0.25, -0.125]], np.float16)
-    module.init_params(arg_params={'w': mx.nd.array(start, dtype='float16')})
-    module.init_optimizer(optimizer_params={'learning_rate': 0.01, 'momentum': 0.5,
-                                            'multi_precision': multi_precision})
+    module = prepared(SVRGModule(symbol, label_names=None, update_freq=1, context=context),
+                      train_data, {'w': mx.nd.array(start, dtype='float16')}, {
+                          'learning_rate': 0.01, 'momentum': 0.5,
+                          'multi_precision': multi_precision})
     module.update_full_grads(train_data)
     exact = features.astype(float)
     full = 8 * (exact @ start.T.astype(float)).T @ exact / 4096
@@ -190,60 +152,30 @@ def test_a_full_gradient_of_float16_is_summed_in_float32(multi_precision, contex
 
 # Over samples of the batches
 
-class Endless(mx.io.DataIter):
-    """Random batches of a linear problem, without an end."""
-
-    provide_data, provide_label = [('data', (10, 4))], [('label', (10,))]
-
-    def __init__(self):
-        super().__init__(10)
-        self.rng, self.yielded = np.random.RandomState(0), 0
-
-    def next(self):
-        self.yielded += 1
-        features = self.rng.normal(size=(10, 4))
-        return mx.io.DataBatch([mx.nd.array(features)], [mx.nd.array(features[:, 0])], pad=0)
-
-
 def test_a_function_of_the_number_of_snapshots_gives_the_batches(caplog):
     problem, seen = Problem('softmax', rows=37), []
     module = problem.module(2, full_grad_batches=lambda number: seen.append(number) or 2 ** number)
     with caplog.at_level(logging.INFO):
-        fit(problem, module, 8)
-    samples = (first_rows(37, batches) for batches in (1, 2, 4, 4))
-    problem.assert_weights(module, train(problem.svrg(**SETTINGS), 8, samples, 2).weights)
+        problem.fit(module, 8, optimizer_params=SETTINGS)
+    samples = map(np.arange, (10, 20, 37, 37))
+    problem.assert_weights(module, problem.svrg(**SETTINGS).fit(8, 2, samples=samples))
     assert seen == [0, 1, 2, 3]
     assert [record.getMessage() for record in caplog.records
             if 'batches' in record.getMessage()] == [
         'Epoch[%d] Full gradient batches=%d' % line for line in ((0, 1), (2, 2), (4, 4), (6, 4))]
 
 
-@in_pairs({
-    'shuffle': [False, True],
-    'handle': ['pad', 'discard', 'roll_over'],
-    'batches': [4, lambda _: 100]})
-def test_whole_data_as_a_sample_give_the_same_bits(shuffle, handle, batches):
-    problem, found = Problem('perceptron', rows=37), []
-    for count in (None, batches):
-        np.random.seed(3)
-        module = problem.module(2, full_grad_batches=count)
-        found.append(bits(fit(problem, module, 5, problem.iterator(shuffle=shuffle,
-                                                                   last_batch_handle=handle))))
-    assert found[0] == found[1]
-
-
 @pytest.mark.parametrize('epochs', [2, 3])
-def test_an_endless_stream_trains_by_epochs_of_so_many_batches(epochs):
+def test_a_long_stream_trains_by_epochs_of_so_many_batches(epochs):
     """A ResizeIter that does not reset it; each pass and each epoch goes on where it stands."""
-    problem, stream = Problem(rows=40), Endless()
-    module = problem.module(full_grad_batches=2)
-    fit(problem, module, epochs, mx.io.ResizeIter(stream, 3, reset_internal=False))
-    svrg, rng = problem.svrg(**SETTINGS), np.random.RandomState(0)
-    svrg.features = rng.normal(size=(50 * epochs, 4))
-    svrg.targets = svrg.features[:, 0]
+    problem = Problem(rows=1000)
+    module, stream = problem.module(full_grad_batches=2), problem.iterator()
+    problem.fit(module, epochs, mx.io.ResizeIter(stream, 3, reset_internal=False),
+                optimizer_params=SETTINGS)
+    svrg = problem.svrg(**SETTINGS)
     for begin in range(0, 50 * epochs, 50):
         svrg.take_snapshot(begin + np.arange(20))
         for step in range(3):
             svrg.step(begin + 20 + 10 * step + np.arange(10))
     problem.assert_weights(module, svrg.weights)
-    assert stream.yielded == 5 * epochs
+    assert stream.cursor == 50 * epochs - 10  # no batch was read that was not used

@@ -14,16 +14,12 @@ from svrg_optimization.diagnostics import gradient_variance
 SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5}
 
 
-def assert_variance(found, problem, svrg, alpha=1.0, sizes=None, units=1):
+def assert_variance(found, problem, svrg, alpha=1.0, batches=None, units=1):
     """Check the trace of the covariance over batches, plain and of SVRG, and the best alpha.
 
     That is Cov(gradient now, correction) / Var(correction). A gradient is in so many `units`.
     """
-    if sizes:
-        batches = [np.arange(end - size, end) for size, end in zip(sizes, np.cumsum(sizes))]
-    else:
-        batches = oracle.batches_of(len(problem.features), 10)
-    now, correction = {}, {}
+    batches, now, correction = batches or oracle.batches_of(len(problem.features), 10), {}, {}
     for rows in batches:
         then = svrg.gradients(svrg.snapshot, rows)
         for name, value in svrg.gradients(svrg.weights, rows).items():
@@ -90,9 +86,9 @@ def test_best_alpha_counts_the_rows_of_batches_of_several_sizes(sizes):
     """The full gradient that `alpha` multiplies is in the units of each; one alone has none."""
     problem = Problem('softmax', rows=40)
     module, svrg = trained(problem)
-    data = Data(*(problem.batch(end - size, end, pad=0)
-                  for size, end in zip(sizes, np.cumsum(sizes))))
-    assert_variance(gradient_variance(module, data), problem, svrg, sizes=sizes)
+    batches = [np.arange(end - size, end) for size, end in zip(sizes, np.cumsum(sizes))]
+    data = Data(*(problem.batch(rows, pad=0) for rows in batches))
+    assert_variance(gradient_variance(module, data), problem, svrg, batches=batches)
 
 
 @pytest.mark.parametrize('batch_size, grad_req', [(10, 'write'), (7, 'add')])

@@ -13,7 +13,7 @@ from full_gradients import persistent
 from held_batches import SETTINGS, assert_svrg
 from interruption import Interruption
 from pairs import in_pairs
-from problems import TWO_DEVICES, Problem
+from problems import TWO_DEVICES, Problem, prepared
 from sequences import Sequences
 from svrg_optimization import SVRGModule
 
@@ -78,9 +78,8 @@ def test_only_what_is_not_finite_is_named_and_once(value, context):
         mx.sym.FullyConnected(mx.sym.Variable(data), num_hidden=1, no_bias=True, name=name), label)
         for data, name in (('one', 'first'), ('two', 'second'))]
     train_data = mx.io.NDArrayIter({'one': np.ones((17, 3)), 'two': bad}, {'y': np.ones(17)}, 10)
-    module = SVRGModule(mx.sym.Group(outputs), ('one', 'two'), ('y',), context=context)
-    module.bind(train_data.provide_data, train_data.provide_label)
-    module.init_params()
+    module = prepared(SVRGModule(mx.sym.Group(outputs), ('one', 'two'), ('y',), context=context),
+                      train_data)
     with pytest.warns(UserWarning, match='full gradient is not finite: second_weight. .* Rows of '
                       "two that are not finite: 1. With nonfinite='raise' training stops$"):
         module.update_full_grads(train_data)
@@ -96,9 +95,7 @@ def test_without_a_loss_there_is_no_full_gradient():
              'without a loss, .*fc_output.* mx.sym.BlockGrad, .* mx.sym.MakeLoss'),
             # Operators of one's own may be losses; MXNet says which of them are not.
             (persistent(output), 'the symbol has outputs without a loss, and so no full gradient')):
-        module = SVRGModule(symbol, label_names=None)
-        module.bind(train_data.provide_data)
-        module.init_params()
+        module = prepared(SVRGModule(symbol, label_names=None), train_data)
         with pytest.raises(ValueError, match=message):
             module.update_full_grads(train_data)
 

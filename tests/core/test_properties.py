@@ -29,8 +29,6 @@ settings.register_profile('ci', max_examples=60, derandomize=True, **ANY)
 settings.register_profile('soak', max_examples=1000, print_blob=True, **ANY)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'ci'))
 
-KINDS = st.sampled_from(['linear', 'softmax', 'perceptron'])
-
 
 def schedule(num_update):
     return 1 / (1 + num_update % 4)
@@ -66,7 +64,7 @@ def splits(rows, loads):
 @st.composite
 def trainings(draw):
     """Draw a network, its data, batches and devices, and what trains it."""
-    case = types.SimpleNamespace(kind=draw(KINDS))
+    case = types.SimpleNamespace(kind=draw(st.sampled_from(['linear', 'softmax', 'perceptron'])))
     devices = draw(whole(1, 3))
     loads = draw(st.lists(whole(1, 3), min_size=devices, max_size=devices))
     case.work_load_list = draw(st.sampled_from([None, loads]))
@@ -97,11 +95,9 @@ def data_of(case, problem):
     size = case.batch_size
     if not case.own_iterator and case.rows >= size:
         return problem.iterator(size)
-    data = Data(*(problem.batch(rows, pad=max(0, rows[0] + size - case.rows))
-                  for rows in oracle.batches_of(case.rows, size)))
-    data.batch_size, data.provide_data, data.provide_label = (
-        size, [('data', (size, case.features))], [('label', (size,))])
-    return data
+    return Data(*(problem.batch(rows, pad=max(0, rows[0] + size - case.rows))
+                  for rows in oracle.batches_of(case.rows, size)), batch_size=size,
+                provide_data=[('data', (size, case.features))], provide_label=[('label', (size,))])
 
 
 def sgd_of(case, problem):

@@ -1,12 +1,15 @@
-"""Settings are in the signatures, the docstrings, the files and what workers compare."""
+"""Settings in signatures, docstrings, files and what workers compare, and what excludes what."""
 
+import ast
 import inspect
+from pathlib import Path
 
 import pytest
 
 from blocks import Blocks
-from problems import Problem
+from problems import Problem, prepared
 from svrg_optimization import SVRGBucketingModule, SVRGModule, SVRGTrainer
+from svrg_optimization.core import exclusions
 from svrg_optimization.core.settings import Settings
 from svrg_optimization.proximal import L1
 
@@ -34,10 +37,8 @@ def test_a_setting_is_an_argument_that_is_documented(klass, name):
 @pytest.mark.parametrize('name', inspect.signature(Settings).parameters)
 def test_checkpoints_have_each_setting_and_workers_compare_it(tmp_path, name):
     problem = Problem(rows=40)
-    module = SVRGModule(problem.symbol, label_names=('label',), **{name: OTHERS[name]})
-    data = problem.iterator()
-    module.bind(data.provide_data, data.provide_label)
-    module.init_params()
+    module = prepared(SVRGModule(problem.symbol, label_names=('label',), **{name: OTHERS[name]}),
+                      problem.iterator())
     module.save_checkpoint(str(tmp_path / 'model'), 1)
     loaded = SVRGModule.load(str(tmp_path / 'model'), 1, label_names=('label',))
     usual, saved, found = (each.state() for each in (
@@ -51,3 +52,28 @@ def test_a_trainer_has_each_setting(name):
     problem, given = Blocks(), {name: OTHERS[name]}
     trainer = problem.trainer(problem.net(), settings={}, **given)
     assert trainer._svrg.settings.state() == Settings(**given).state()
+
+
+# The table of features that exclude each other
+
+PAIRS = [(feature, allowed % feature if '%' in allowed else allowed, other)
+         for features, allowed, others, _ in exclusions.EXCLUSIONS
+         for feature in features for other in others]
+
+
+@pytest.mark.parametrize('feature, allowed, other', PAIRS)
+def test_a_pair_is_refused_and_each_alone_is_not(feature, allowed, other):
+    for unused in (None, False, 0, {}, ''):
+        exclusions.check_together({feature: 'this'}, {other: unused})
+        exclusions.check_together({feature: unused, other: 'that'})
+    with pytest.raises(ValueError, match='^%s with %s, as .*, and not this$' % (allowed, other)):
+        exclusions.check_together({feature: 'this'}, {other: True})
+
+
+def test_each_feature_is_one_that_is_checked():
+    package, table = Path(exclusions.__file__).parents[1], Path(exclusions.__file__)
+    named = {node.value for file in package.glob('**/*.py') if file != table
+             for node in ast.walk(ast.parse(file.read_text(encoding='utf-8')))
+             if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    features = {each for feature, _, other in PAIRS for each in (feature, other)}
+    assert features - named == {exclusions.SERVERS}

@@ -8,7 +8,6 @@ import pytest
 
 from held_batches import rows_of
 from problems import TWO_DEVICES, Problem
-from stepping import gradients_of
 from svrg_optimization import SVRGModule
 from svrg_optimization.module import executor_group
 
@@ -76,17 +75,15 @@ def test_a_step_belongs_to_the_snapshot_of_its_backward(training):
     (batch, rows), (other, other_rows), *_ = training.batches()
     svrg = training.svrg
     for _ in range(2):
-        training.module.forward_backward(batch)
+        training.backward(batch)
         training.module.update_full_grads(training.problem.iterator())
         taken_at = dict(svrg.weights)
-        training.module.update()
-        svrg.step(rows)
+        training.step(rows)
         weights, svrg.weights = svrg.weights, taken_at
         svrg.take_snapshot()
         svrg.weights = weights
-        training.module.forward_backward(other)
-        training.module.update()
-        svrg.step(other_rows)
+        training.backward(other)
+        training.step(other_rows)
         training.check()
 
 
@@ -94,14 +91,12 @@ def test_a_snapshot_between_forward_and_backward_leaves_the_batch(training):
     """Whose inputs the pass may write to."""
     training.snapshot()
     (batch, rows), (other, other_rows), *_ = training.batches()
-    training.module.forward_backward(other)
-    training.module.update()
-    training.svrg.step(other_rows)
+    training.backward(other)
+    training.step(other_rows)
     training.module.forward(batch, is_train=True)
     training.snapshot()
     training.module.backward()
-    training.module.update()
-    training.svrg.step(rows)
+    training.step(rows)
     training.check()
 
 
@@ -120,7 +115,7 @@ def test_gradients_after_backward_are_those_that_each_update_gets(training):
             array *= 0.5
         expected = {name: value / 2 for name, value in svrg_gradient(training.svrg, rows).items()}
         for _ in range(2):
-            for name, value in gradients_of(training.module).items():
+            for name, value in training.gradients().items():
                 np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-5)
             training.module._update_svrg_gradients()  # called again, it does nothing
             training.module.update()  # called again, it repeats the step
@@ -137,8 +132,7 @@ def test_a_batch_may_be_overwritten_after_forward(training, is_train):
         training.module.forward(mx.io.DataBatch([data], batch.label), is_train=is_train)
         data[:] = 7
         training.module.backward()
-        training.module.update()
-        training.svrg.step(rows)
+        training.step(rows)
     training.check()
 
 

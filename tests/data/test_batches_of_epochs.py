@@ -14,24 +14,14 @@ from problems import Problem
 from svrg_optimization import SVRGModule
 
 
-def labels_of_epochs(module, train_data, problem, num_epoch=5):
-    """Train and return, for each epoch, the labels of all batches that a callback sees."""
-    epochs = [[] for _ in range(num_epoch)]
-    module.fit(train_data, eval_metric=[], num_epoch=num_epoch, arg_params=problem.arg_params(),
-               optimizer_params={'learning_rate': 0.01}, batch_end_callback=lambda param: (
-                   epochs[param.epoch].append(param.locals['data_batch'].label[0].asnumpy())))
-    return epochs
-
-
 class OtherIter(mx.io.NDArrayIter):
     """An iterator whose place the package does not know."""
 
 
 def test_a_stream_that_can_be_read_once_is_refused():
-    problem, stream = Problem(rows=40), Data()
-    data = problem.iterator()
-    stream.provide_data, stream.provide_label = data.provide_data, data.provide_label
-    stream.batch_size, stream.batches = 10, iter(data)
+    problem = Problem(rows=40)
+    stream = Data(like=problem.iterator())
+    stream.batches = iter(problem.iterator())
     with pytest.raises(ValueError, match='at least one batch .*Data.* yielded none in epoch 0, '
                                          'maybe since a snapshot reads them'):
         problem.fit(problem.module(), 1, stream)
@@ -48,11 +38,12 @@ def test_batches_of_each_epoch_are_those_of_module(handle, shuffle, settings):
     for module in (mx.mod.Module(problem.symbol, label_names=('label',)),
                    problem.module(**settings)):
         np.random.seed(3)
-        train_data = problem.iterator(shuffle=shuffle, last_batch_handle=handle)
-        found.append(labels_of_epochs(module, train_data, problem))
-    assert [len(epoch) for epoch in found[1]] == [len(epoch) for epoch in found[0]]
-    for expected, actual in zip(*found):
-        np.testing.assert_array_equal(actual, expected)
+        labels = []  # of each batch, with its epoch
+        problem.fit(module, 5, problem.iterator(shuffle=shuffle, last_batch_handle=handle),
+                    batch_end_callback=lambda param, seen=labels: seen.append(
+                        [param.epoch, *param.locals['data_batch'].label[0].asnumpy()]))
+        found.append(labels)
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize('batches', [None, 2])

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from full_gradients import assert_pass
+from held_batches import SETTINGS
 from problems import Problem, SparseProblem, libsvm_iter
-from samples import SETTINGS, first_rows, fit, train
 
 
 @pytest.fixture(autouse=True)
@@ -22,10 +22,6 @@ def csv(problem, **kwargs):
                          **{'batch_size': 10, **kwargs})
 
 
-def libsvm(problem):
-    return libsvm_iter(problem, 'data')
-
-
 def bound(problem, train_data, update_freq=1, **settings):
     module = problem.module(update_freq, **settings)
     module.bind(train_data.provide_data, [mx.io.DataDesc('label', (train_data.batch_size,))])
@@ -33,11 +29,12 @@ def bound(problem, train_data, update_freq=1, **settings):
     return module
 
 
-@pytest.mark.parametrize('make, rows', [(csv, 37), (csv, 400), (csv, 437), (libsvm, 400)])
-def test_full_gradients_over_files_count_each_row_once(make, rows):
+@pytest.mark.parametrize('kind, rows', [('csv', 37), ('csv', 400), ('csv', 437), ('libsvm', 400)])
+def test_full_gradients_over_files_count_each_row_once(kind, rows):
     """From hundreds of rows on MXNet's iterators yield some twice if reset before their end."""
     problem = Problem(rows=rows)
-    train_data = csv(problem, round_batch=False) if make is csv else make(problem)
+    train_data = (csv(problem, round_batch=False) if kind == 'csv'
+                  else libsvm_iter(problem, 'data'))
     module = bound(problem, train_data)
     for reads in (None, None, 1, 1, 0):
         if reads is not None:
@@ -56,14 +53,14 @@ def test_samples_of_files_are_their_first_rows():
     problem = Problem(rows=400)
     train_data = csv(problem)
     module = bound(problem, train_data, full_grad_batches=lambda number: 3 ** (number + 1))
-    fit(problem, module, 3, train_data)
-    samples = (first_rows(400, batches) for batches in (3, 9, 27))
-    problem.assert_weights(module, train(problem.svrg(**SETTINGS), 3, samples).weights)
+    problem.fit(module, 3, train_data, optimizer_params=SETTINGS)
+    samples = map(np.arange, (30, 90, 270))
+    problem.assert_weights(module, problem.svrg(**SETTINGS).fit(3, 1, samples=samples))
 
 
 def test_files_of_sparse_rows_train_sparse_weights():
     problem = SparseProblem()
-    train_data = libsvm(problem)
+    train_data = libsvm_iter(problem, 'data')
     module = bound(problem, train_data, 2)
     problem.fit(module, 4, train_data, optimizer_params={'learning_rate': 0.1})
     problem.assert_weights(module, problem.svrg().fit(4, 2))
@@ -81,6 +78,7 @@ def test_files_in_a_custom_loop_are_read_the_same_whatever_alpha(alpha):
         train_data.reset()
         rows = [batch.data[0].asnumpy()[:, 0] for batch in train_data]
         np.testing.assert_array_equal(np.concatenate(rows), np.arange(5000))
+    assert (module.gradient_norm is None) == (alpha == 0)
 
 
 class Around(mx.io.DataIter):

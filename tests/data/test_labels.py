@@ -9,6 +9,7 @@ import pytest
 from mxnet import gluon
 
 import bad_input
+from problems import prepared
 from svrg_optimization import SVRGModule, SVRGTrainer
 
 NAN = float('nan')
@@ -36,10 +37,7 @@ def module_of(symbol, labels, **kwargs):
     data = mx.io.NDArrayIter(np.random.RandomState(0).normal(size=(37, 4)),
                              np.resize(labels, (37, *np.shape(labels)[1:])), 10,
                              label_name='label')
-    module = SVRGModule(symbol, label_names=('label',), update_freq=1, **kwargs)
-    module.bind(data.provide_data, data.provide_label)
-    module.init_params()
-    return module, data
+    return prepared(SVRGModule(symbol, label_names=('label',), update_freq=1, **kwargs), data), data
 
 
 def trainer_of(loss, labels, outputs=1):

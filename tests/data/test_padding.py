@@ -1,17 +1,14 @@
 """The padding of a batch is no part of the full gradient."""
 
+import warnings
+
 import mxnet as mx
 import numpy as np
 import pytest
 
+import oracle
 from bad_input import Data
-from full_gradients import (
-    assert_pass,
-    persistent,
-    warnings_of_rows,
-    weighted_by_real_rows,
-)
-from held_batches import rows_of
+from full_gradients import assert_pass, persistent
 from problems import TWO_DEVICES, Problem
 from svrg_optimization import SVRGModule
 
@@ -31,14 +28,20 @@ def test_a_batch_that_cannot_be_cut_is_weighted_and_warned_of_once(kind, rows, l
         output = mx.sym.FullyConnected(layer(mx.sym.Variable('data')), num_hidden=1, name='fc')
         problem.symbol = mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label'))
     module = problem.bound(batch_size, context=[mx.cpu(i) for i in range(devices)])
-    with warnings_of_rows() as caught:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('ignore')
+        warnings.filterwarnings('always', '.*weighted by its real rows')
         module.update_full_grads(problem.iterator(batch_size))
         module.update_full_grads(problem.iterator(batch_size))
     assert len(caught) == 1
     assert layer is None or 'cannot be bound for the real rows' in str(caught[0].message)
     svrg = problem.svrg(batch_size)
     svrg.take_snapshot()
-    svrg.full_gradient = weighted_by_real_rows(problem, batch_size)
+    svrg.full_gradient = dict.fromkeys(problem.weights, 0.)
+    for numbers in oracle.batches_of(rows, batch_size):
+        for name, value in svrg.gradients(svrg.weights, numbers).items():
+            svrg.full_gradient[name] = svrg.full_gradient[name] + (
+                min(batch_size, rows - numbers[0]) / rows * value)
     problem.assert_full_gradient(module, svrg.full_gradient)
     module.init_optimizer(optimizer_params={'learning_rate': 0.1})
     problem.train_epoch(module, svrg, batch_size)
@@ -69,17 +72,12 @@ def test_a_device_without_a_share_of_the_last_rows_gets_none():
     problem = Problem(rows=32)
     module = problem.bound(context=TWO_DEVICES, work_load_list=[1, 9])
     module.init_optimizer(kvstore='local', optimizer_params={'learning_rate': 0.1})
-    svrg, train_data = problem.svrg(), problem.iterator()
+    svrg = problem.svrg()
     for _ in range(2):
-        module.update_full_grads(train_data)
+        module.update_full_grads(problem.iterator())
         svrg.take_snapshot()
         problem.assert_full_gradient(module, svrg.full_gradient)
-        train_data.reset()
-        for batch in train_data:
-            module.forward_backward(batch)
-            module.update()
-            assert len(rows_of(problem, batch)) == 10
-            svrg.step(rows_of(problem, batch))
+        problem.train_epoch(module, svrg)
     problem.assert_weights(module, svrg.weights)
 
 
@@ -94,13 +92,9 @@ def test_a_pad_that_is_no_number_of_rows_is_refused(pad):
 
 
 def test_a_batch_of_padding_alone_does_not_count():
-    class Batches(list):
-        def reset(self):
-            pass
-
     problem = Problem(rows=40)
-    batches = Batches(problem.iterator())
+    batches = list(problem.iterator())
     batches.insert(2, problem.batch(10, pad=10))
     module = problem.bound()
-    assert_pass(problem, module, batches)
+    assert_pass(problem, module, Data(*batches))
     assert module._snapshot.full_gradient.batches == 4

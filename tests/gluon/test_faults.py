@@ -197,14 +197,12 @@ def test_a_ctrl_c_leaves_weights_in_place_and_autograd_as_it_was(functions, leas
     trainer, batch = problem.trainer(net), next(iter(problem.loader()))
     trainer.update_full_grads([batch])
     live = [(param, param._data, param._grad) for param in net.collect_params().values()]
-    call_op = gluon.HybridBlock._call_cached_op
     count = Interruption(lambda: call(trainer, batch), functions=functions).operations
     assert count > least
     for at in range(1, count + 1):
         assert not Interruption(lambda: call(trainer, batch), at, functions).left_on, at
         assert all(param._data is data and param._grad is gradients
                    for param, data, gradients in live)
-        assert gluon.HybridBlock._call_cached_op is call_op
         if functions == ['give']:
             with pytest.raises(RuntimeError, match='a step needs'):
                 trainer.step(10)

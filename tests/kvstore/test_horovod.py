@@ -12,13 +12,7 @@ from cluster import PROBLEM, horovodrun, needs_horovod, run_checks, started
 from mpi import AS_ROOT, MPIRUN
 from problems import Problem, assert_close
 from processes import printed_by
-from unions import (
-    assert_alike,
-    assert_blocks,
-    assert_module,
-    assert_optimum,
-    train_on_union,
-)
+from unions import assert_alike, assert_blocks, assert_module, assert_optimum, train_on_union
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, needs_horovod]
 SIZES, SGD = [27, 32], {'learning_rate': 0.2, 'momentum': 0.9, 'wd': 0.01}
@@ -27,24 +21,15 @@ BLOCKS = {**PROBLEM, 'features': 4, 'rows': sum(SIZES)}
 MODULES = {'module': {}, 'two devices': {'devices': 2}, 'alpha': {'alpha': 0.4},
            'without snapshots': {'alpha': 0}}
 TRAINERS = {'gluon': {}, 'gluon, on two devices': {'devices': 2}}
-RULE = {'problem': {'kind': 'softmax'}, 'sizes': SIZES, 'optimizer': 'newton_cg',
-        'params': {'wd': 0.05}, 'num_epoch': 50}
 UNLIKE = {
     'update_freq': ({'unlike': {'update_freq': [1, 2]}}, [1, 2]),
-    'as many batches': ({'sizes': [17, 40]}, [3, 5]),
-    'batch size of train_data': ({'sizes': [16, 8], 'unlike': {'batch_size': [8, 4]}}, [8, 4]),
-    'tol': ({**RULE, 'unlike': {'tol': [1e-4, 1e-3]}}, [1e-4, 1e-3]),
-}
+    'as many batches': ({'sizes': [17, 40]}, [3, 5])}
 
 
 def of_module(sizes, **given):
     """Return the arguments of five epochs of `fit`."""
     return {'problem': {**PROBLEM, 'rows': sum(sizes)}, 'sizes': sizes, 'params': SGD,
             'num_epoch': 5, 'update_freq': 2, 'apart': 1, **given}
-
-
-def of_blocks(**given):
-    return {'problem': BLOCKS, 'sizes': SIZES, 'settings': SETTINGS, **given}
 
 
 @pytest.fixture(scope='module')
@@ -54,12 +39,14 @@ def of_two(tmp_path_factory):
     resumed = of_module(SIZES, params=SETTINGS, apart=0)
     prefix = str(folder / 'model')
     checks = [*((name, 'fit', of_module(SIZES, **given)) for name, given in MODULES.items()),
-              ('rule', 'fit', {**RULE, 'tol': 1e-6}),
+              ('rule', 'fit', {'problem': {'kind': 'softmax'}, 'sizes': SIZES, 'num_epoch': 50,
+                               'optimizer': 'newton_cg', 'params': {'wd': 0.05}, 'tol': 1e-6}),
               *(('unlike, ' + name, 'refused', {'sizes': [16, 16], **given})
                 for name, (given, _) in UNLIKE.items()),
               ('unbroken', 'fit', {**resumed, 'prefix': prefix}),
               ('resumed', 'fit', {**resumed, 'load_from': prefix, 'begin_epoch': 3}),
-              *((name, 'fit_gluon', of_blocks(**given)) for name, given in TRAINERS.items()),
+              *((name, 'fit_gluon', {'problem': BLOCKS, 'sizes': SIZES, 'settings': SETTINGS,
+                                     **given}) for name, given in TRAINERS.items()),
               ('refusals', 'refusals', {}),
               ('end', 'end_at_once', {'problem': {**PROBLEM, 'features': 4}})]
     return run_checks(folder, checks, horovodrun, 2, 'horovod')
@@ -67,11 +54,6 @@ def of_two(tmp_path_factory):
 
 def assert_weights_of_module(results, sizes, **given):
     assert_module(results, Problem(**{**PROBLEM, 'rows': sum(sizes)}), sizes, **SGD, **given)
-    assert_alike([result['weights'] for result in results])
-
-
-def assert_weights_of_blocks(results):
-    assert_blocks(results, Problem(**BLOCKS), SIZES, SETTINGS)
     assert_alike([result['weights'] for result in results])
 
 
@@ -107,7 +89,8 @@ def test_a_resumed_training_ends_on_the_bits_of_an_unbroken_one(of_two):
 
 @pytest.mark.parametrize('name', TRAINERS)
 def test_blocks_train_on_all_rows(of_two, name):
-    assert_weights_of_blocks(of_two[name])
+    assert_blocks(of_two[name], Problem(**BLOCKS), SIZES, SETTINGS)
+    assert_alike([result['weights'] for result in of_two[name]])
 
 
 def test_the_last_step_of_a_rank_that_has_ended_is_summed(of_two):
@@ -132,22 +115,15 @@ def test_what_cannot_be_trained_is_refused(of_two):
         assert all('needs horovod.mxnet.init() before it' in message for message in messages)
 
 
-def test_three_ranks_train_on_all_rows(tmp_path):
-    sizes = [27, 30, 25]
-    found = run_checks(tmp_path, [('module', 'fit', of_module(sizes))], horovodrun, 3, 'horovod')
-    assert_weights_of_module(found['module'], sizes)
-
-
 def by_mpirun(*script, workers):
     return started([MPIRUN, '--bind-to', 'none', '-np', workers, sys.executable, *script],
                    **AS_ROOT)
 
 
-def test_mpirun_starts_ranks_that_train_on_all_rows(tmp_path):
+def test_mpirun_starts_three_ranks_that_train_on_all_rows(tmp_path):
     if not (MPIRUN and 'True' in printed_by('-c', 'import horovod.mxnet as hvd; '
                                             'print(hvd.mpi_built())')):
         pytest.skip('needs mpirun, and Horovod with MPI: make horovod')
-    checks = [('gluon', 'fit_gluon', of_blocks()), ('module', 'fit', of_module(SIZES))]
-    found = run_checks(tmp_path, checks, by_mpirun, 2, 'horovod')
-    assert_weights_of_module(found['module'], SIZES)
-    assert_weights_of_blocks(found['gluon'])
+    sizes = [27, 30, 25]
+    found = run_checks(tmp_path, [('module', 'fit', of_module(sizes))], by_mpirun, 3, 'horovod')
+    assert_weights_of_module(found['module'], sizes)

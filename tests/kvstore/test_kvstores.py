@@ -7,10 +7,13 @@ import weakref
 from unittest import mock
 
 import mxnet as mx
+import numpy as np
 import pytest
 
 from blocks import Blocks, train
-from problems import TWO_DEVICES, Problem, SparseProblem
+from checkpoints import bound, load
+from full_gradients import assert_pass
+from problems import TWO_DEVICES, Problem, SparseProblem, prepared
 from svrg_optimization import SVRGModule
 from svrg_optimization.kvstore.keys import KVStoreKeys
 from svrg_optimization.mxnet_repair.kvstore import warn_of_rounding
@@ -25,11 +28,14 @@ def assert_unusable(module, kvstore, message):
     assert module._kvstore is None and module._optimizer is None
 
 
+# A dense weight with a row_sparse gradient:
+TABLE = mx.sym.LinearRegressionOutput(mx.sym.flatten(mx.sym.Embedding(
+    mx.sym.Variable('data'), mx.sym.Variable('table_weight'), input_dim=6, output_dim=1,
+    sparse_grad=True)), mx.sym.Variable('label'))
+
+
 def with_row_sparse_gradients(context=mx.cpu()):
-    embedded = mx.sym.Embedding(mx.sym.Variable('data'), mx.sym.Variable('table_weight'),
-                                input_dim=6, output_dim=1, sparse_grad=True)
-    symbol = mx.sym.LinearRegressionOutput(mx.sym.flatten(embedded), mx.sym.Variable('label'))
-    module = SVRGModule(symbol, label_names=('label',), update_freq=1, context=context)
+    module = SVRGModule(TABLE, label_names=('label',), update_freq=1, context=context)
     module.bind([('data', (4, 1))], [('label', (4,))])
     module.init_params()
     return module
@@ -38,9 +44,7 @@ def with_row_sparse_gradients(context=mx.cpu()):
 def with_states(tmp_path):
     problem = Problem()
     problem.bound(sgd={}).save_checkpoint(tmp_path / 'model', 1, save_optimizer_states=True)
-    loaded = SVRGModule.load(tmp_path / 'model', 1, True, label_names=('label',))
-    loaded.bind(problem.iterator().provide_data, problem.iterator().provide_label)
-    return loaded
+    return bound(load(tmp_path / 'model', 1), problem)
 
 
 @pytest.mark.parametrize('kinds, updates, make, message', [
@@ -61,6 +65,26 @@ def test_distributed_kvstores_that_cannot_be_are_refused(monkeypatch, tmp_path, 
         monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', updates)
     for kind in kinds:
         assert_unusable(make(tmp_path), kind, message % kind if '%' in message else message)
+
+
+@pytest.mark.parametrize('update_on_kvstore', ['0', '1'])
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+def test_row_sparse_gradients_train_exactly_or_are_refused(monkeypatch, context, update_on_kvstore):
+    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
+    problem, rng = Problem(rows=37, features=1), np.random.RandomState(0)
+    problem.features = rng.randint(6, size=(37, 1)).astype(float)
+    problem.weights = {'table_weight': rng.normal(size=(6, 1))}
+    problem.network = lambda weights, features, targets: {'table_weight': (
+        np.eye(6)[features[:, 0].astype(int)].T @ (
+            weights['table_weight'][features[:, 0].astype(int), 0] - targets))[:, None]}
+    problem.symbol = TABLE
+    module, params = problem.module(2, context=context), {'learning_rate': 0.1, 'momentum': 0.5}
+    if context is TWO_DEVICES and update_on_kvstore == '0':
+        with pytest.raises(ValueError, match='not row_sparse, as table_weight'):
+            problem.fit(module, 5, optimizer_params=params)
+    else:
+        problem.fit(module, 5, optimizer_params=params)
+        problem.assert_weights(module, problem.svrg(**params).fit(5, 2))
 
 
 @pytest.mark.parametrize('install', [
@@ -114,8 +138,7 @@ def test_a_plain_module_whose_weights_a_kvstore_updates_shares_it_with_none(monk
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', '1')
     kvstore, problem = mx.kv.create('local'), Problem(rows=20)
     plain, module = mx.mod.Module(other().symbol, label_names=('label',)), problem.bound()
-    plain.bind(problem.iterator().provide_data, problem.iterator().provide_label)
-    plain.init_params()
+    prepared(plain, problem.iterator())
     first, second = (plain, module) if is_first else (module, plain)
     first.init_optimizer(kvstore)
     with pytest.raises(ValueError, match='must not update the weights of a plain Module'):
@@ -144,15 +167,12 @@ def test_a_kvstore_does_not_compress_the_full_gradient(devices, when, threshold)
     problem = Problem('perceptron', rows=37)
     module, kvstore = problem.bound(context=[mx.cpu(i) for i in range(devices)]), mx.kv.create(
         'device')
-    svrg = problem.svrg()
-    svrg.take_snapshot()
     for number in range(3):
         if number == when:
             kvstore.set_gradient_compression({'type': '2bit', 'threshold': threshold})
         if number == 0:
             module.init_optimizer(kvstore)
-        module.update_full_grads(problem.iterator())
-        problem.assert_full_gradient(module, svrg.full_gradient)
+        assert_pass(problem, module)
 
 
 @pytest.mark.parametrize('contexts, kvstore, sparse', [

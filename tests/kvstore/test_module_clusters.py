@@ -11,7 +11,14 @@ from cluster import PROBLEM, run_workers
 from problems import Problem, SparseProblem, assert_close
 from sequences import SETTINGS, Sequences
 from svrg_optimization.proximal import L1
-from unions import assert_alike, assert_module, full_gradient, train_on_union
+from unions import (
+    assert_alike,
+    assert_blocks,
+    assert_module,
+    assert_optimum,
+    full_gradient,
+    train_on_union,
+)
 
 pytestmark = pytest.mark.cluster
 BY_WORKERS = {'MXNET_UPDATE_ON_KVSTORE': '0'}
@@ -197,8 +204,6 @@ DIFFERENCES = {
          {'sizes': [16, 8], 'unlike': {'batch_size': [8, 4]}})]),
     'servers update': ({}, 'dist_sync', [
         ('as many batches', [8, 0], {'sizes': [57, 0]}),
-        ('proximal', (r"\['L1', .*0.5.*\]", r"\['L1', .*0.25.*\]"),
-         {'unlike': {'proximal': [L1(0.5), L1(0.25)]}}),
         (".* last_batch_handle='roll_over'", (0, 3),
          {'sizes': [20, 23], 'batch_size': 10, 'last_batch_handle': 'roll_over'}),
         ('begin_epoch', (0, 1), {'unlike': {'begin_epoch': [0, 1]}}),
@@ -213,7 +218,6 @@ DIFFERENCES = {
               unlike={'settings': [{'wd': 0.01}, {'wd': 0.5}]}),
         gluon(r'batch_size of step \(the sum since the last snapshot\)', 64, 32,
               settings={'learning_rate': 0.2}, unlike={'step_size': [16, 8]}),
-        gluon('alpha', 1.0, 0.0, unlike={'alpha': [1, 0]}),
         gluon('begin_epoch', 1, 2, unlike={'begin_epoch': [1, 2]})])}
 
 
@@ -248,3 +252,36 @@ def test_workers_may_leave_the_same_number_of_rows_over(tmp_path):
 def test_servers_add_float64_values_in_float64(tmp_path):
     for total in run_workers('sum_of_thirds', tmp_path, environment={'MALLOC_PERTURB_': '1'}):
         np.testing.assert_array_equal(total, 2 / 3)
+
+
+# SVRGTrainer
+
+OF_BLOCKS = {'learning_rate': 0.3, 'momentum': 0.5, 'wd': 0.01}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('servers, sizes, given', [
+    (1, [28, 29], {}), (2, [25, 28, 30], {'with_np': True, 'by_name': True})])
+def test_blocks_train_on_all_rows(tmp_path, servers, sizes, given):
+    problem = {**PROBLEM, 'features': 4, 'rows': sum(sizes)}
+    results = run_workers('fit_gluon', tmp_path, len(sizes), servers, problem=problem, sizes=sizes,
+                          settings=OF_BLOCKS, **given)
+    assert_blocks(results, Problem(**problem), sizes, OF_BLOCKS)
+
+
+@pytest.mark.slow
+def test_blocks_come_to_the_optimum_of_all_rows(tmp_path):
+    results = run_workers('fit_gluon', tmp_path, problem={'kind': 'softmax'}, sizes=[24, 24],
+                          settings={'wd': 0.05}, optimizer='newton_cg', tol=1e-6, num_epoch=50)
+    assert_optimum(results, Problem('softmax', rows=48), 0.05)
+    assert not any(result['warnings'] for result in results)
+
+
+@pytest.mark.slow
+def test_the_batch_size_of_a_step_is_that_of_all_workers(tmp_path):
+    results = run_workers('fit_gluon', tmp_path, problem={**PROBLEM, 'features': 4},
+                          sizes=[24, 24], step_size=8)
+    for result in results:
+        message, = result['warnings']
+        assert 'the gradients of 16 rows (or words) on all 2 workers' in message
+        assert 'It must be step(16)' in message

@@ -1,4 +1,4 @@
-"""Jobs of mpirun on this machine, and how they end."""
+"""Jobs of mpirun and of horovodrun on this machine, and how they end."""
 
 import atexit
 import functools
@@ -13,11 +13,9 @@ from pathlib import Path
 import mxnet as mx
 import pytest
 
-from cluster import assert_ended, is_running, job, started
-from jobs import EPOCHS, assert_resumes, run_to_end, training, weights
+from cluster import assert_ended, horovodrun, is_running, job, needs_horovod, started
+from jobs import EPOCHS, TRAIN, assert_resumes, run_to_end, training, weights
 from problems import Problem
-
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
 
 
 def slow(*case):
@@ -45,11 +43,6 @@ def fit(data=None, **callbacks):
                          num_epoch=10 ** 6, **callbacks)
 
 
-def wait_for_the_others():
-    while True:  # the others come to some barriers, but not to all of these
-        kvstore._barrier()
-
-
 def in_callback():
     fit(batch_end_callback=fail)
 
@@ -62,6 +55,10 @@ def in_custom_loop():
 
 
 def in_join_of_thread_that_waits():
+    def wait_for_the_others():
+        while True:  # the others come to some barriers, but not to all of these
+            kvstore._barrier()
+
     thread = threading.Thread(target=wait_for_the_others)
     thread.start()
     signal.signal(signal.SIGALRM, fail)
@@ -182,6 +179,28 @@ def test_a_job_whose_launcher_gets_a_signal_ends(tmp_path, number, status, secon
         finally:
             for process in filter(is_running, processes):
                 process.kill()
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@needs_horovod
+def test_the_example_ends_with_a_rank_of_horovod_that_is_killed_and_resumes(tmp_path):
+    model, whole, epochs = tmp_path / 'model', tmp_path / 'whole', 8
+
+    def start(*arguments, prefix=model):
+        return horovodrun(TRAIN, '--kv-store', 'horovod', '--prefix', prefix, '--epochs', epochs,
+                          '--batch-size', 10, '--momentum', 0.8, *arguments)
+
+    run_to_end(start(prefix=whole))
+    with start('--log-every', 1) as running:
+        running.wait_for(r'Epoch\[3\] Batch \[1')
+        workers = running.processes()
+        assert sorted(workers) == [0, 1]
+        workers[1].kill()
+        assert running.exit_status(20) != 0
+        assert_ended(workers.values(), 0)
+    output = assert_resumes(start, model, weights(whole, epochs), epochs, 0)
+    assert 'rank 1 of 2: 898 rows' in output, output
 
 
 # MXNet's own launcher

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from held_batches import SETTINGS
-from problems import TWO_DEVICES, Problem
+from problems import TWO_DEVICES, Problem, prepared
 from svrg_optimization import SVRGModule
 
 
@@ -27,6 +27,9 @@ def test_snapshot_survives_a_rebind(training, caplog):
     bind(training.module, 7, force_rebind=True)  # in whose units the full gradient is then
     training.problem.step(training.module, training.svrg, 7)
     training.check()
+    training.snapshot()
+    training.problem.assert_full_gradient(training.module, {
+        name: value * 0.7 for name, value in training.svrg.full_gradient.items()})
 
 
 def test_batches_may_change_their_size_and_back(training):
@@ -81,9 +84,7 @@ def test_snapshot_is_never_shared_with_live_parameters(context):
     """Nor do the keys of the full gradient have to be in the KVStore that is borrowed."""
     problem, svrg = Problem(), Problem().svrg()
     plain = mx.mod.Module(problem.symbol, label_names=('label',), context=context)
-    bind(plain)
-    plain.init_params(arg_params=problem.arg_params())
-    plain.init_optimizer(optimizer_params={'learning_rate': 0.1})
+    prepared(plain, problem.iterator(), problem.arg_params(), {'learning_rate': 0.1})
     module = problem.module(context=context)
     bind(module, shared_module=plain)
     module.update_full_grads(problem.iterator())
@@ -132,11 +133,9 @@ def test_predictions_need_no_labels_and_a_failed_one_breaks_nothing(training):
 def test_outputs_and_input_gradients_stay_valid_over_passes_and_an_update(context):
     """Those of each batch, after one backward or two."""
     problem = Problem('perceptron')
-    module, data = problem.module(context=context), problem.iterator()
-    module.bind(data.provide_data, data.provide_label, inputs_need_grad=True)
-    module.init_params(arg_params=problem.arg_params())
-    module.init_optimizer(optimizer_params=SETTINGS)
-    for batch in data:
+    module = prepared(problem.module(context=context), problem.iterator(), problem.arg_params(),
+                      SETTINGS, inputs_need_grad=True)
+    for batch in problem.iterator():
         module.forward(batch)
         outputs, expected = module.get_outputs()[0], module.get_outputs()[0].asnumpy()
         module.update_full_grads(problem.iterator())

@@ -3,26 +3,17 @@
 import mxnet as mx
 import pytest
 
-from problems import assert_close
+from full_gradients import assert_pass
+from problems import prepared
 from sequences import LENGTHS, SETTINGS, Sequences
 from svrg_optimization import SVRGBucketingModule
-
-
-def fit(problem, module, begin, end, train_data=None, **kwargs):
-    kwargs.setdefault('optimizer_params', SETTINGS)
-    module.fit(train_data or problem.iterator(), eval_metric=[], begin_epoch=begin, num_epoch=end,
-               arg_params=problem.arg_params(), **kwargs)
-    return module
 
 
 def test_the_full_gradient_and_objective_are_over_all_buckets_time_after_time():
     problem = Sequences()
     module = problem.bound(4, sgd={})
-    svrg = problem.svrg(4)
-    svrg.take_snapshot()
     for _ in range(4):
-        module.update_full_grads(problem.iterator())
-        problem.assert_full_gradient(module, svrg.full_gradient)
+        assert_pass(problem, module, units=4)
     errors = problem.sums(problem.features) @ problem.weights['fc_weight'].T + problem.weights[
         'fc_bias'] - problem.targets.reshape(-1, 1)
     assert module.full_objective == pytest.approx((errors ** 2).mean() / 2, rel=1e-5)
@@ -30,28 +21,27 @@ def test_the_full_gradient_and_objective_are_over_all_buckets_time_after_time():
 
 def test_a_learning_rate_and_convergence_are_of_all_buckets():
     problem = Sequences()
-    module = fit(problem, problem.module(1), 0, 2, optimizer_params={'learning_rate': 0.1})
-    weights, _ = module.get_params()
-    weights = {name: value.asnumpy() for name, value in weights.items()}
+    module = problem.fit(problem.module(1), 2, optimizer_params={'learning_rate': 0.1})
+    weights = {name: value.asnumpy() for name, value in module.get_params()[0].items()}
     module.learning_rate, module.tol = 1e-30, 1e-9
     with pytest.warns(UserWarning, match='did not converge'):
-        fit(problem, module, 2, 3)
-    assert_close({name: value.asnumpy() for name, value in module.get_params()[0].items()}, weights)
+        problem.fit(module, 3, begin_epoch=2)
+    problem.assert_weights(module, weights)
     assert module.learning_rate == 1e-30 and not module.has_converged
     module.tol = 1e9
-    fit(problem, module, 3, 4)
+    problem.fit(module, 4, begin_epoch=3)
     assert module.has_converged
 
 
 def test_set_params_and_bind_keep_the_snapshot_and_forced_init_params_drops_it():
-    problem = Sequences()
+    problem, given = Sequences(), {'optimizer_params': SETTINGS}
     train_data = problem.iterator()
-    module = fit(problem, problem.module(4), 0, 1, train_data)
+    module = problem.fit(problem.module(4), 1, train_data, **given)
     svrg = problem.expect(1, 4, **SETTINGS)
     module.set_params(*module.get_params())
     assert module._snapshot.is_active
-    fit(problem, module, 1, 2, train_data)
-    fit(problem, module, 2, 4, train_data, force_rebind=True)
+    problem.fit(module, 2, train_data, begin_epoch=1, **given)
+    problem.fit(module, 4, train_data, begin_epoch=2, force_rebind=True, **given)
     problem.assert_weights(module, problem.expect(4, 4, 1, svrg).weights)
     module.init_params(arg_params=module.get_params()[0], force_init=True)
     assert not module._snapshot.is_active
@@ -59,9 +49,7 @@ def test_set_params_and_bind_keep_the_snapshot_and_forced_init_params_drops_it()
 
 def loaded_from_plain(problem, prefix):
     plain = mx.mod.BucketingModule(problem.sym_gen, max(LENGTHS))
-    plain.bind(problem.iterator().provide_data, problem.iterator().provide_label)
-    plain.init_params(arg_params=problem.arg_params())
-    plain.save_checkpoint(prefix, 0)
+    prepared(plain, problem.iterator(), problem.arg_params()).save_checkpoint(prefix, 0)
     with pytest.warns(UserWarning, match='model-0000.svrg is not there'):
         return SVRGBucketingModule.load(prefix, 0, problem.sym_gen, max(LENGTHS), update_freq=4)
 
@@ -90,9 +78,5 @@ def test_bind_that_fails_leaves_nothing_bound():
         with pytest.raises((mx.MXNetError, RuntimeError, AssertionError)):
             module.bind(*bad)
         assert not module.binded
-    module.bind(train_data.provide_data, train_data.provide_label)
-    module.init_params(arg_params=problem.arg_params())
-    module.update_full_grads(train_data)
-    svrg = problem.svrg(4)
-    svrg.take_snapshot()
-    problem.assert_full_gradient(module, svrg.full_gradient)
+    problem.fit(module, 1, optimizer_params=SETTINGS)
+    problem.assert_weights(module, problem.expect(1, 1, **SETTINGS).weights)

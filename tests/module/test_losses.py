@@ -12,7 +12,7 @@ from scipy.special import log_softmax
 import oracle
 from bad_input import Data
 from full_gradients import assert_pass, full_gradient
-from problems import TWO_DEVICES, Problem
+from problems import TWO_DEVICES, Problem, prepared
 from svrg_optimization import SVRGModule
 from svrg_optimization.module.losses import LAYERS
 from svrg_optimization.proximal import L1
@@ -81,9 +81,7 @@ def test_module_knows_the_objective_of_each_loss_layer(name, contexts, rows, sat
                         proximal={'fc_weight': L1(STRENGTH)})
     train_data = mx.io.NDArrayIter(FEATURES[:rows], np.asarray(labels, 'float32')[:rows],
                                    BATCH_SIZE, label_name='label')
-    module.bind(train_data.provide_data, train_data.provide_label)
-    module.init_params(arg_params={'fc_weight': mx.nd.array(saturated * WEIGHT)})
-    module.init_optimizer(optimizer_params={'wd': WD})
+    prepared(module, train_data, {'fc_weight': mx.nd.array(saturated * WEIGHT)}, {'wd': WD})
     assert module.full_objective is None
     module.update_full_grads(train_data)
     weight = saturated * WEIGHT.astype('f8')
@@ -145,10 +143,9 @@ def mean(scores):
     return softmax(scores, normalization='batch')
 
 
-def beside(kind, shown):
-    """Put a loss without a gradient beside a loss."""
-    return lambda scores: mx.sym.Group([
-        softmax(scores, normalization=kind, name='loss'), shown(scores)])
+def beside(shown):
+    """Put a loss without a gradient beside a mean."""
+    return lambda scores: mx.sym.Group([mean(scores), shown(scores)])
 
 
 def problem_of(loss, rows=37):
@@ -157,19 +154,9 @@ def problem_of(loss, rows=37):
     return problem
 
 
-# Losses that have no gradient count as none: the others decide.
-SHOWN = [
-    lambda scores: softmax(scores, grad_scale=0, name='shown'),
-    lambda scores: mx.sym.MakeLoss(mx.sym.BlockGrad(mx.sym.sum(scores)))]
-
-
 def with_its_sum(scores):
     loss = mean(scores)
     return mx.sym.Group([loss, mx.sym.make_loss(mx.sym.sum(loss))])
-
-
-def made_of(reduce):
-    return lambda scores: mx.sym.MakeLoss(reduce(losses_of(scores)))
 
 
 @pytest.mark.filterwarnings('error')
@@ -182,8 +169,9 @@ def made_of(reduce):
     (lambda scores: mx.sym.MakeLoss(losses_of(scores), normalization='batch'), None, 10),
     # MXNet's loss layers ignore the gradient from above, a zero too.
     (lambda scores: mx.sym.BlockGrad(mean(scores)), None, 1),
-    *((beside(kind, shown), None, units) for shown in SHOWN
-      for kind, units in (('batch', 1), ('null', 10))),
+    # Losses that have no gradient count as none.
+    (beside(lambda scores: softmax(scores, grad_scale=0, name='shown')), None, 1),
+    (beside(lambda scores: mx.sym.MakeLoss(mx.sym.BlockGrad(mx.sym.sum(scores)))), None, 1),
     (with_its_sum, None, 1)])
 def test_a_full_gradient_is_reduced_as_the_loss(loss, loss_is_mean, units):
     problem = problem_of(loss)
@@ -236,37 +224,27 @@ def full_gradient_of(loss, layout, rows=37, batch_size=10, **settings):
     return module._snapshot.full_gradient.totals()['fc_weight'].asnumpy()[0]
 
 
-def assert_full_gradient(loss, layout, units, **settings):
-    np.testing.assert_allclose(full_gradient_of(loss, layout, **settings),
-                               OF_ROWS.mean(axis=0) * units, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.filterwarnings('error')
-@pytest.mark.parametrize('layout', ['NTC', 'TNC'])
-@pytest.mark.parametrize('loss, units', [
-    (made_of_times(lambda losses, rows: losses), 10),
-    (made_of_times(lambda losses, rows: mx.sym.mean(losses, axis=rows), grad_scale=3), 3),
-    (made_of_times(lambda losses, rows: mx.sym.mean(losses, axis=1 - rows)), 10 / TIMES),
-    (made_of_times(lambda losses, rows: mx.sym.mean(mx.sym.Dropout(losses, p=0))), 1 / TIMES),
-    (made_of_times(lambda losses, rows: 0.1 * ratio(losses, rows) + mx.sym.mean(losses)),
-     1.1 / TIMES),
-    (lambda rows: mx.sym.Group([made_of_times(ratio)(rows), mx.sym.MakeLoss(
-        mx.sym.mean(squares(OF_TIMES), axis=rows))]), 1 + 1 / TIMES),
-    (lambda rows: mx.sym.Group([made_of_times(ratio)(rows), mx.sym.MakeLoss(
-        mx.sym.sum(squares(OF_TIMES)), grad_scale=0)]), 1 / TIMES)])
-def test_a_mean_is_found_along_whichever_axis_the_rows_are(loss, units, layout):
-    assert_full_gradient(loss, layout, units)
-
-
 @pytest.mark.filterwarnings('error')
 @pytest.mark.parametrize('layout, loss, units', [
-    # MXNet divides by the first axis, whatever it counts.
+    *((layout, *case) for layout in ('NTC', 'TNC') for case in (
+        (made_of_times(lambda losses, rows: losses), 10),
+        (made_of_times(lambda losses, rows: mx.sym.mean(losses, axis=rows), grad_scale=3), 3),
+        (made_of_times(lambda losses, rows: mx.sym.mean(losses, axis=1 - rows)), 10 / TIMES),
+        (made_of_times(lambda losses, rows: mx.sym.mean(mx.sym.Dropout(losses, p=0))), 1 / TIMES),
+        (made_of_times(lambda losses, rows: 0.1 * ratio(losses, rows) + mx.sym.mean(losses)),
+         1.1 / TIMES),
+        (lambda rows: mx.sym.Group([made_of_times(ratio)(rows), mx.sym.MakeLoss(
+            mx.sym.mean(squares(OF_TIMES), axis=rows))]), 1 + 1 / TIMES),
+        (lambda rows: mx.sym.Group([made_of_times(ratio)(rows), mx.sym.MakeLoss(
+            mx.sym.sum(squares(OF_TIMES)), grad_scale=0)]), 1 / TIMES))),
+    # MXNet's loss layers divide by the first axis, whatever it counts.
     ('NTC', made_of_times(lambda losses, rows: losses, normalization='batch'), 1),
     ('TNC', made_of_times(lambda losses, rows: losses, normalization='batch'), 10 / TIMES),
     ('NTC', lambda _: mx.sym.LinearRegressionOutput(OF_TIMES, LABEL), 5 / TIMES),
     ('TNC', lambda _: mx.sym.LinearRegressionOutput(OF_TIMES, LABEL), 0.5)])
-def test_mxnets_loss_layers_divide_by_the_first_axis(layout, loss, units):
-    assert_full_gradient(loss, layout, units)
+def test_a_mean_is_found_along_whichever_axis_the_rows_are(layout, loss, units):
+    np.testing.assert_allclose(full_gradient_of(loss, layout), OF_ROWS.mean(axis=0) * units,
+                               rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.filterwarnings('error')
@@ -320,12 +298,8 @@ def test_where_it_cannot_be_measured_the_argument_is_asked_for(reduce, loss_is_m
         loss_is_mean is None)
     # A short batch cannot be cut.
     assert sum('weighted by its real rows, padding included' in each for each in told) == 1
-    numbers = np.r_[:30, np.arange(30, 40) % 37]
-    parts = OF_ROWS[numbers].reshape(4, 10, -1).mean(axis=1) / TIMES
-    rows = np.array([10, 10, 10, 7])
-    units = 1 if loss_is_mean else 10
-    np.testing.assert_allclose(found * (1 if loss_is_mean else units / 10), rows @ parts / 37,
-                               rtol=1e-5, atol=1e-5)
+    parts = OF_ROWS[np.arange(40) % 37].reshape(4, 10, -1).mean(axis=1) / TIMES
+    np.testing.assert_allclose(found, [10, 10, 10, 7] @ parts / 37, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize('layer', [
@@ -334,30 +308,29 @@ def test_where_it_cannot_be_measured_the_argument_is_asked_for(reduce, loss_is_m
 def test_what_is_measured_draws_nothing_and_changes_no_state(layer):
     """A BatchNorm's statistics stay."""
     problem = Problem('softmax')
-    problem.symbol = made_of(mx.sym.mean)(mx.sym.FullyConnected(
-        mx.sym.BatchNorm(layer(mx.sym.Variable('data')), name='norm'), num_hidden=3, name='fc'))
+    problem.symbol = mx.sym.MakeLoss(mx.sym.mean(losses_of(mx.sym.FullyConnected(
+        mx.sym.BatchNorm(layer(mx.sym.Variable('data')), name='norm'), num_hidden=3, name='fc'))))
     seen = []
     for kind in (SVRGModule, mx.mod.Module):
         mx.random.seed(3)
-        module = kind(problem.symbol, label_names=('label',))
-        module.bind(problem.iterator().provide_data, problem.iterator().provide_label)
-        module.init_params(mx.init.Uniform(1))
-        module.init_optimizer()  # which measures
+        module = prepared(kind(problem.symbol, label_names=('label',)), problem.iterator(), sgd={})
         seen.append([*map(mx.nd.NDArray.asnumpy, [mx.nd.random.uniform(shape=5), *(
             value for params in module.get_params() for _, value in sorted(params.items()))])])
-        if kind is SVRGModule:
+        if kind is SVRGModule:  # init_optimizer has measured
             assert 'loss_reduction' in vars(module._svrg.reference.executors)
     for ours, plain in zip(*seen):
         np.testing.assert_array_equal(ours, plain)
 
 
-@pytest.mark.parametrize('rows, work_load_list', [(40, None), (37, [1, 3]), (33, None)])
-def test_means_of_several_devices_add_up(rows, work_load_list):
-    """Module adds up the devices' means: twice the mean over all rows, each counted alike."""
-    problem = problem_of(mean, rows)
-    module = problem.bound(context=TWO_DEVICES, work_load_list=work_load_list)
+@pytest.mark.parametrize('rows, batch_size, loads', [
+    (40, 10, None), (37, 10, [1, 3]), (33, 10, None),
+    (48, 12, [2, 1, 3])])  # of twelve rows the first device has a third, and so the weight 1
+def test_means_of_several_devices_add_up(rows, batch_size, loads):
+    """Module adds up the devices' means: as often the mean over all rows, each counted alike."""
+    problem, devices = problem_of(mean, rows), [mx.cpu(i) for i in range(len(loads or [1, 1]))]
+    module = problem.bound(batch_size, context=devices, work_load_list=loads)
     module.init_optimizer(kvstore='device')
-    assert_pass(problem, module, units=2)
+    assert_pass(problem, module, problem.iterator(batch_size), units=len(devices))
 
 
 def half_labelled(rows=37, ignored=-1):

@@ -1,12 +1,14 @@
 """Small batches of a pass are computed as one."""
 
+import functools
+
 import mxnet as mx
 import numpy as np
 import pytest
 
-from full_gradients import ShortBatches, assert_pass, full_gradient, randomize
+from full_gradients import assert_pass, full_gradient, randomize, short_batches
 from pairs import in_pairs
-from problems import TWO_DEVICES, CsrIter, Problem, SparseProblem
+from problems import TWO_DEVICES, CsrIter, Problem, SparseProblem, prepared
 from svrg_optimization.module.executors import Executors
 
 
@@ -66,14 +68,6 @@ def test_csr_batches_are_computed_as_one(merged):
     assert merged == [16, 16]
 
 
-def mean_over_the_batch(scores, label):
-    return mx.sym.SoftmaxOutput(scores, label, normalization='batch')
-
-
-def with_a_layer_that_is_not_known_to_be_row_wise(scores, label):
-    return mx.sym.SoftmaxOutput(scores * 1, label)
-
-
 def in_float64(problem):
     return mx.io.NDArrayIter(mx.nd.array(problem.features, dtype='float64'), problem.targets, 10,
                              label_name='label')
@@ -82,9 +76,10 @@ def in_float64(problem):
 @pytest.mark.parametrize('loss, bound, make, units', [
     (mx.sym.SoftmaxOutput, {'batch_size': 20}, Problem.iterator, 20),
     (mx.sym.SoftmaxOutput, {'context': TWO_DEVICES}, Problem.iterator, 10),
-    (mx.sym.SoftmaxOutput, {}, ShortBatches, 10), (mx.sym.SoftmaxOutput, {}, in_float64, 10),
-    (mean_over_the_batch, {}, Problem.iterator, 1),
-    (with_a_layer_that_is_not_known_to_be_row_wise, {}, Problem.iterator, 10)])
+    (mx.sym.SoftmaxOutput, {}, short_batches, 10), (mx.sym.SoftmaxOutput, {}, in_float64, 10),
+    (functools.partial(mx.sym.SoftmaxOutput, normalization='batch'), {}, Problem.iterator, 1),
+    # A layer that is not known to be row-wise:
+    (lambda scores, label: mx.sym.SoftmaxOutput(scores * 1, label), {}, Problem.iterator, 10)])
 def test_batches_are_not_computed_as_one_where_results_would_differ(merged, loss, bound, make,
                                                                     units):
     """Among them batches of other rows than are bound, and of another dtype."""
@@ -113,11 +108,9 @@ def test_batches_are_not_merged_where_a_loss_has_no_rows(merged):
         mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label')),
         mx.sym.LinearRegressionOutput(weight, mx.sym.Variable('zero', shape=(1, 4)),
                                       grad_scale=20)])
-    module = problem.module(fixed_param_names=['zero'])
-    iterator = problem.iterator()
-    module.bind(iterator.provide_data, iterator.provide_label)
-    module.init_params(arg_params={**problem.arg_params(), 'zero': mx.nd.zeros((1, 4))})
-    module.update_full_grads(iterator)
+    module = prepared(problem.module(fixed_param_names=['zero']), problem.iterator(),
+                      {**problem.arg_params(), 'zero': mx.nd.zeros((1, 4))})
+    module.update_full_grads(problem.iterator())
     expected = full_gradient(problem, problem.weights, np.arange(320))
     # MXNet divides a regression's gradient by the outputs of a row.
     expected['fc_weight'] = expected['fc_weight'] + 20 / 4 * problem.weights['fc_weight']

@@ -10,7 +10,7 @@ from mxnet import gluon
 import blocks
 import stepping
 from blocks import Blocks
-from problems import TWO_DEVICES, Problem
+from problems import TWO_DEVICES, Problem, prepared
 from svrg_optimization import SVRGModule
 
 
@@ -53,10 +53,6 @@ def with_numpy_noise(data):
     return data + mx.nd.array(np.random.normal(size=data.shape), data.context)
 
 
-def unchanged(data):
-    return data
-
-
 # What draws, for symbols and arrays; MXNet has a generator of its own for the last two.
 DRAWN = [
     lambda lib, data: data + lib.broadcast_like(lib.random.normal(shape=(1, 4)), data),
@@ -74,7 +70,7 @@ DRAWN = [
       for names in (('first', 'second'), ('drop', 'drop'))),  # as of a block that is called twice
     *(functools.partial(of_symbol, functools.partial(drawn, mx.sym)) for drawn in DRAWN),
     *(functools.partial(of_blocks, functools.partial(drawn, mx.nd)) for drawn in DRAWN),
-    *(functools.partial(of_blocks, unchanged, hybridized=hybridized,
+    *(functools.partial(of_blocks, lambda data: data, hybridized=hybridized,
                         extra=[gluon.nn.Dropout(0.5)]) for hybridized in (None, {}))])
 def test_gradients_at_the_snapshot_cancel(make, contexts):
     """At the snapshot the SVRG gradient is the full gradient, whatever is drawn."""
@@ -93,10 +89,8 @@ def test_a_pass_draws_masks():
     rows = 2. ** np.arange(16).reshape(16, 1)
     product = mx.sym.FullyConnected(mx.sym.Dropout(mx.sym.Variable('data')), num_hidden=1,
                                     no_bias=True, name='fc')
-    module, train_data = SVRGModule(mx.sym.MakeLoss(product), label_names=None), mx.io.NDArrayIter(
-        rows, batch_size=4)
-    module.bind(train_data.provide_data)
-    module.init_params()
+    train_data = mx.io.NDArrayIter(rows, batch_size=4)
+    module = prepared(SVRGModule(mx.sym.MakeLoss(product), label_names=None), train_data)
     module.update_full_grads(train_data)
     drawn = module._param_dict[0]['fc_weight'].asscalar() * 4  # the sum over all rows
     assert drawn % 2 == 0 and 0 < drawn < 2 * rows.sum()
@@ -124,9 +118,7 @@ def test_draws_that_do_not_repeat_are_told_once(make):
     with pytest.warns(UserWarning) as told:
         for _ in range(2):
             training.snapshot()
-            for batch, rows in training.batches():
-                training.backward(batch)
-                training.step(rows)
+            training.epoch()
     assert ['random numbers' in str(each.message) for each in told] == [True]
 
 

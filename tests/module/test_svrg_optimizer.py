@@ -134,35 +134,10 @@ def test_multi_tensor_updates_stay_fused(monkeypatch):
     assert calls == [4]
 
 
-def test_an_optimizer_can_be_created_by_hand_and_is_not_wrapped_again():
-    module, kvstore = Problem().bound(), mx.kv.create('local')
-    optimizer = module._create_optimizer(
-        _SVRGOptimizer.__name__, default_opt='sgd', kvstore=kvstore,
-        optimizer_params=(('learning_rate', 0.01), ('momentum', 0.9)))
-    assert type(optimizer) is _SVRGOptimizer
-    assert (optimizer.default_opt.lr, optimizer.default_opt.momentum) == (0.01, 0.9)
-    assert optimizer.default_opt.rescale_grad == 0.1
-    module.init_optimizer(optimizer=optimizer)
+def test_an_optimizer_that_wraps_one_is_not_wrapped_again():
+    module = Problem().bound()
+    module.init_optimizer(optimizer=_SVRGOptimizer('sgd', rescale_grad=0.1))
     assert type(module._optimizer.default_opt) is mx.optimizer.SGD
-
-
-def test_kvstores_and_plain_modules_take_an_optimizer_built_by_hand():
-    kvstore = mx.kv.create('local')
-    kvstore.set_optimizer(_SVRGOptimizer(default_optimizer='sgd', learning_rate=1.0,
-                                         param_idx2name=BY_NAME))
-    for key, expected in ((0, [-2, -2]), (1, [2, 2])):
-        value = mx.nd.zeros((2,))
-        kvstore.init(key, value)
-        kvstore.push(key, [mx.nd.ones((2,)), mx.nd.ones((2,))])
-        kvstore.pull(key, out=value)
-        assert value.asnumpy().tolist() == expected
-    problem, results = Problem(), []
-    for optimizer in (_SVRGOptimizer('sgd', learning_rate=0.1, rescale_grad=0.1),
-                      mx.optimizer.SGD(learning_rate=0.1, rescale_grad=0.1)):
-        module = mx.mod.Module(problem.symbol, label_names=('label',))
-        results.append(problem.fit(module, 1, optimizer=optimizer).get_params()[0])
-    for name, value in results[0].items():
-        np.testing.assert_array_equal(value.asnumpy(), results[1][name].asnumpy())
 
 
 @pytest.mark.parametrize('kind, updates', [

@@ -28,27 +28,17 @@ others = pytest.mark.parametrize('other', [
 
 TRAIN = """
 import sys
-import mxnet as mx
 import numpy as np
+from checkpoints import load, train
 from problems import Problem
-from svrg_optimization import SVRGModule
 
-begin, end, rule, prefix = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
-problem = Problem('linear' if rule == 'rate' else 'perceptron')
-module, data = problem.module(2), problem.iterator()
-if begin:
-    module = SVRGModule.load(prefix, begin, load_optimizer_states=True, label_names=('label',))
-given = {'wd': np.float32(0.01)}
-if rule != 'rate':
-    given['learning_rate'] = np.float64(0.05)
-module.fit(data, begin_epoch=begin, num_epoch=end,
-           optimizer='newton_cg' if rule == 'rate' else rule,
-           optimizer_params=given, eval_metric='mse' if rule == 'rate' else 'acc',
-           arg_params=problem.arg_params() if not begin else None,
-           epoch_end_callback=None if begin else mx.callback.module_checkpoint(
-               module, prefix, end, save_optimizer_states=True))
-np.savez(sys.argv[5], **{name: value.asnumpy()
-                         for name, value in module.get_params()[0].items()})
+begin, end, optimizer, prefix, results = int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]
+problem, given = Problem('perceptron'), {'learning_rate': np.float64(0.05)}
+if optimizer == 'newton_cg':
+    problem, given = Problem(), {}
+module = load(prefix, begin) if begin else problem.module(2)
+train(problem, module, begin, end, optimizer, prefix, wd=np.float32(0.01), **given)
+np.savez(results, **{name: value.asnumpy() for name, value in module.get_params()[0].items()})
 """
 
 
@@ -75,11 +65,11 @@ def test_a_cluster_trains_with_servers_of_another_python(tmp_path, other):
 @others
 @pytest.mark.process
 @pytest.mark.slow
-@pytest.mark.parametrize('rule', ['adam', 'rate'])
-def test_training_goes_on_from_a_checkpoint_of_another_python(tmp_path, other, rule):
+@pytest.mark.parametrize('optimizer', ['adam', 'newton_cg'])
+def test_training_goes_on_from_a_checkpoint_of_another_python(tmp_path, other, optimizer):
     """Training goes on from it to the same bits, in either direction."""
-    whole = train(sys.executable, 0, 5, rule, tmp_path / 'whole', tmp_path / 'result.npz')
+    whole = train(sys.executable, 0, 5, optimizer, tmp_path / 'whole', tmp_path / 'result.npz')
     for number, (first, second) in enumerate([(other, sys.executable), (sys.executable, other)]):
         prefix = tmp_path / str(number)
-        train(first, 0, 3, rule, prefix, tmp_path / 'result.npz')
-        assert train(second, 3, 5, rule, prefix, tmp_path / 'result.npz') == whole
+        train(first, 0, 3, optimizer, prefix, tmp_path / 'result.npz')
+        assert train(second, 3, 5, optimizer, prefix, tmp_path / 'result.npz') == whole

@@ -7,10 +7,15 @@ SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5}
 
 
 class Data:
-    """Batches as an iterator yields them, with what goes wrong given."""
+    """Batches as an iterator yields them, with what goes wrong given, and what describes them.
 
-    def __init__(self, *batches, raises=None, resets=None):
+    They may be described `like` those of an iterator.
+    """
+
+    def __init__(self, *batches, raises=None, resets=None, like=None, **described):
         self.batches, self.raises, self.resets = batches, raises, resets
+        vars(self).update({name: getattr(like, name) for name in (
+            'batch_size', 'provide_data', 'provide_label')} if like else described)
 
     def reset(self):
         if self.resets:

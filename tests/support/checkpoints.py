@@ -4,7 +4,6 @@ from pathlib import Path
 
 import mxnet as mx
 
-from problems import Problem
 from svrg_optimization import SVRGModule
 
 SETTINGS = {'sgd': {'learning_rate': 0.1, 'momentum': 0.9, 'wd': 0.01},
@@ -17,7 +16,8 @@ def train(problem, module, begin, end, optimizer='sgd', prefix=None, kvstore='lo
                                                         save_optimizer_states=states)
     module.fit(problem.iterator(), eval_metric=[], begin_epoch=begin, num_epoch=end,
                arg_params=problem.arg_params(), optimizer=optimizer, kvstore=kvstore,
-               optimizer_params={**SETTINGS[optimizer], **params}, epoch_end_callback=callback)
+               optimizer_params={**SETTINGS.get(optimizer, {}), **params},
+               epoch_end_callback=callback)
     return module
 
 
@@ -33,12 +33,6 @@ def bound(module, problem, **kwargs):
     train_data = problem.iterator()
     module.bind(train_data.provide_data, train_data.provide_label, **kwargs)
     return module
-
-
-def trained_on_pages(epochs=1):
-    """Return a module whose checkpoint has files of more than a page."""
-    problem = Problem('softmax', rows=37, features=900)
-    return train(problem, problem.module(2), 0, epochs)
 
 
 def content(folder):

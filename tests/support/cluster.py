@@ -8,7 +8,7 @@ import pickle
 import re
 import subprocess
 import sys
-import threading
+import tempfile
 import time
 from pathlib import Path
 
@@ -31,18 +31,9 @@ class Job:
     """
 
     def __init__(self, command, environment):
-        self._process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE,
-                                         stderr=subprocess.STDOUT, text=True, errors='replace')
-        self.lines = []
-        self._printed = threading.Condition()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self):
-        for line in self._process.stdout:
-            with self._printed:
-                self.lines.append(line)
-                self._printed.notify_all()
+        self._printed = tempfile.NamedTemporaryFile()  # noqa: SIM115
+        self._process = subprocess.Popen(command, env=environment, stdout=self._printed,
+                                         stderr=subprocess.STDOUT)
 
     def __enter__(self):
         return self
@@ -57,11 +48,10 @@ class Job:
             with contextlib.suppress(psutil.Error, ProcessLookupError):
                 process.kill()
         self._process.wait()
-        self._reader.join(5)
 
     @property
     def output(self):
-        return ''.join(self.lines)
+        return Path(self._printed.name).read_text(errors='replace')
 
     def processes(self):
         """Return the processes that run now, by their ranks."""
@@ -78,11 +68,9 @@ class Job:
     def wait_for(self, pattern, seconds=SECONDS):
         """Wait until a line is printed that a pattern matches."""
         deadline = time.monotonic() + seconds
-        with self._printed:
-            while not any(re.search(pattern, line) for line in self.lines):
-                left = deadline - time.monotonic()
-                assert left > 0 and self._process.poll() is None, self.output
-                self._printed.wait(min(left, 0.5))
+        while not re.search(pattern, self.output):
+            assert time.monotonic() < deadline and self._process.poll() is None, self.output
+            time.sleep(0.05)
 
     def send(self, number):
         """Send a signal to the command."""
@@ -91,11 +79,9 @@ class Job:
     def exit_status(self, seconds=SECONDS):
         """Wait for the end of the job."""
         try:
-            status = self._process.wait(seconds)
+            return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError('the job did not end:\n' + self.output) from None
-        self._reader.join(5)
-        return status
 
 
 def started(command, **environment):

@@ -9,16 +9,6 @@ def rows_of(problem, batch):
     return problem.rows_of([piece.data[0] for piece in pieces])
 
 
-def expect(problem, steps, update_freq, svrg=None):
-    svrg = svrg or problem.svrg(**SETTINGS)
-    for epoch, batches in steps.items():
-        if epoch % update_freq == 0:
-            svrg.take_snapshot()
-        for rows in batches:
-            svrg.step(rows)
-    return svrg
-
-
 def assert_svrg(problem, module, num_epoch, update_freq=1, svrg=None, sgd=SETTINGS, **kwargs):
     """Train with fit and in float64 on the rows that fit trains on, and compare the weights.
 
@@ -28,6 +18,11 @@ def assert_svrg(problem, module, num_epoch, update_freq=1, svrg=None, sgd=SETTIN
     problem.fit(module, num_epoch, optimizer_params=sgd, **kwargs,
                 batch_end_callback=lambda param: steps[param.epoch].append(
                     rows_of(problem, param.locals['data_batch'])))
-    svrg = expect(problem, steps, update_freq, svrg or problem.svrg(**sgd))
+    svrg = svrg or problem.svrg(**sgd)
+    for epoch, batches in steps.items():
+        if epoch % update_freq == 0:
+            svrg.take_snapshot()
+        for rows in batches:
+            svrg.step(rows)
     problem.assert_weights(module, svrg.weights)
     return svrg, steps

@@ -7,7 +7,7 @@ import mxnet as mx
 from mxnet import gluon
 
 from blocks import Blocks, weights_of
-from problems import Problem, SparseProblem
+from problems import Problem, SparseProblem, prepared
 from shards import error_of
 
 
@@ -46,9 +46,7 @@ def refusals(kvstore):
     install('compression', kvstore, compression_params={'type': '2bit', 'threshold': 0.5})
     told['wrapped in Gluon'] = error_of(lambda: Blocks(rows=16).trainer(
         Blocks(rows=16).net(), optimizer=wrapped, settings=None))
-    plain = mx.mod.Module(problem.symbol, label_names=('label',))
-    plain.bind(problem.iterator(8).provide_data, problem.iterator(8).provide_label)
-    plain.init_params()
+    plain = prepared(mx.mod.Module(problem.symbol, label_names=('label',)), problem.iterator(8))
     plain.init_optimizer(None, hvd.DistributedOptimizer(  # which makes the 1/8 that it expects
         mx.optimizer.SGD(rescale_grad=1 / 4)))
     told['borrowed'] = error_of(problem.bound(8).borrow_optimizer, plain)

@@ -20,11 +20,6 @@ def weights(prefix, epoch):
     return {name: value.asnumpy() for name, value in saved.items()}
 
 
-def last_checkpoint(prefix):
-    """Return the number of a job's last checkpoint."""
-    return max(int(path.stem[-4:]) for path in prefix.parent.glob(prefix.name + '-*.svrg'))
-
-
 def assert_same_weights(actual, expected, tolerance=1e-5):
     assert set(actual) == set(expected)
     for name, value in expected.items():
@@ -40,7 +35,7 @@ def run_to_end(running):
 
 def assert_resumes(start, prefix, expected, epochs=EPOCHS, tolerance=1e-5):
     """Check that a job that has ended early goes on from its last checkpoint to certain weights."""
-    last = last_checkpoint(prefix)
+    last = max(int(path.stem[-4:]) for path in prefix.parent.glob(prefix.name + '-*.svrg'))
     assert 2 <= last < epochs
     output = run_to_end(start('--resume'))
     assert 'from epoch %d on' % last in output, output

@@ -44,15 +44,7 @@ def ip(*arguments):
 
 
 class Network:
-    """Hosts h1, h2, ..., the hub, and what ssh needs to reach them.
-
-    Parameters
-    ----------
-    folder : pathlib.Path
-        Where keys and configurations go.
-    count : int
-        Number of hosts.
-    """
+    """So many hosts h1, h2, ..., the hub, and what ssh needs to reach them, in a folder."""
 
     def __init__(self, folder, count):
         self.hosts = ['h%d' % (i + 1) for i in range(count)]

@@ -170,12 +170,15 @@ class Svrg:
                          for name in gradients}
         self.optimizer.step(self.weights, gradients)
 
-    def fit(self, num_epoch, update_freq, begin_epoch=0, batches=None):
-        """Train on such batches of rows, by default on those of all rows."""
+    def fit(self, num_epoch, update_freq, begin_epoch=0, batches=None, samples=None):
+        """Train on such batches of rows, by default on those of all rows.
+
+        Each snapshot is over the rows of the next one of the samples, if there are some.
+        """
         batches = batches or batches_of(len(self.features), self.batch_size)
         for epoch in range(begin_epoch, num_epoch):
             if epoch % update_freq == 0 or self.snapshot is None:
-                self.take_snapshot()
+                self.take_snapshot(samples and next(samples))
             for rows in batches:
                 self.step(rows)
         return self.weights

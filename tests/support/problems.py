@@ -16,6 +16,15 @@ def assert_close(actual, expected, tolerance=1e-5):
                                    err_msg=name)
 
 
+def prepared(module, data, arg_params=None, sgd=None, **binds):
+    """Bind a module as some data are, give it weights, and an optimizer with `sgd`; return it."""
+    module.bind(data.provide_data, data.provide_label or None, **binds)
+    module.init_params(arg_params=arg_params)
+    if sgd is not None:
+        module.init_optimizer(optimizer_params=sgd)
+    return module
+
+
 class Problem:
     """A symbol, its float64 gradient, data and initial weights."""
 
@@ -56,13 +65,8 @@ class Problem:
 
     def bound(self, batch_size=10, update_freq=1, grad_req='write', sgd=None, **kwargs):
         """Return a module bound for training with the initial weights, and with an optimizer."""
-        module = self.module(update_freq, **kwargs)
-        iterator = self.iterator(batch_size)
-        module.bind(iterator.provide_data, iterator.provide_label, grad_req=grad_req)
-        module.init_params(arg_params=self.arg_params())
-        if sgd is not None:
-            module.init_optimizer(optimizer_params=sgd)
-        return module
+        return prepared(self.module(update_freq, **kwargs), self.iterator(batch_size),
+                        self.arg_params(), sgd, grad_req=grad_req)
 
     def fit(self, module, num_epoch, train_data=None, **kwargs):
         """Train a module from the problem's initial weights; return it."""

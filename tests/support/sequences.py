@@ -4,35 +4,12 @@ import mxnet as mx
 import numpy as np
 
 import oracle
+from bad_input import Data
 from problems import Problem
 from svrg_optimization import SVRGBucketingModule
 
 LENGTHS = (3, 5, 8)
 SETTINGS = {'learning_rate': 0.02, 'momentum': 0.8, 'wd': 0.01}
-
-
-class BucketIter(mx.io.DataIter):
-    """Yield batches of sequences of one length each; the last batch of a length is padded."""
-
-    def __init__(self, problem, batch_size):
-        super().__init__(batch_size)
-        self.problem, self.default_bucket_key = problem, max(LENGTHS)
-        self.provide_data = self.describe(max(LENGTHS))
-        self.provide_label = [mx.io.DataDesc('label', (batch_size,))]
-        self.reset()
-
-    def describe(self, length):
-        return [mx.io.DataDesc('data', (self.batch_size, length))]
-
-    def reset(self):
-        self.plan = iter(self.problem.plan(self.batch_size))
-
-    def next(self):
-        length, rows, pad = next(self.plan)
-        return mx.io.DataBatch([mx.nd.array(self.problem.features[rows, :length])],
-                               [mx.nd.array(self.problem.targets[rows])], pad=pad,
-                               bucket_key=length, provide_data=self.describe(length),
-                               provide_label=self.provide_label)
 
 
 class Sequences(Problem):
@@ -76,8 +53,16 @@ class Sequences(Problem):
     def module(self, update_freq=1, **kwargs):
         return SVRGBucketingModule(self.sym_gen, max(LENGTHS), update_freq=update_freq, **kwargs)
 
-    def iterator(self, batch_size=4, **kwargs):
-        return BucketIter(self, batch_size)
+    def iterator(self, batch_size=4):
+        """Return batches of sequences of one length each; the last one of a length is padded."""
+        data = {length: [mx.io.DataDesc('data', (batch_size, length))] for length in LENGTHS}
+        label = [mx.io.DataDesc('label', (batch_size,))]
+        batches = [mx.io.DataBatch(
+            [mx.nd.array(self.features[rows, :length])], [mx.nd.array(self.targets[rows])], pad=pad,
+            bucket_key=length, provide_data=data[length], provide_label=label)
+            for length, rows, pad in self.plan(batch_size)]
+        return Data(*batches, batch_size=batch_size, default_bucket_key=max(LENGTHS),
+                    provide_data=data[max(LENGTHS)], provide_label=label)
 
     def expect(self, num_epoch, update_freq, begin_epoch=0, svrg=None, **sgd):
         svrg = svrg or self.svrg(4, **sgd)

@@ -3,21 +3,8 @@
 import mxnet as mx
 import numpy as np
 
+from bad_input import Data
 from problems import CsrIter, Problem, SparseProblem
-
-
-class NoBatches:
-    """The data of a worker that has none."""
-
-    def __init__(self, like):
-        self.provide_data, self.provide_label = like.provide_data, like.provide_label
-        self.batch_size = like.batch_size
-
-    def __iter__(self):
-        return iter(())
-
-    def reset(self):
-        """Begin anew, with nothing."""
 
 
 def problem_of(arguments, sizes, make=Problem):
@@ -42,7 +29,7 @@ def shard_of(problem, sizes, rank, batch_size, last_batch_handle='pad'):
     begin = sum(sizes[:rank])
     rows = slice(begin, begin + sizes[rank])
     if not sizes[rank]:
-        return NoBatches(problem.iterator(batch_size))
+        return Data(like=problem.iterator(batch_size))
     if isinstance(problem, SparseProblem):
         return CsrIter(problem.features[rows], problem.targets[rows], batch_size)
     return mx.io.NDArrayIter(problem.features[rows], problem.targets[rows], batch_size,

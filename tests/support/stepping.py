@@ -51,9 +51,6 @@ class Training(SideBySide):
         return {name: sum(share[name].asnumpy() for share in shares) for name in shares[0]}
 
     def gradients(self):
-        return gradients_of(self.module)
-
-
-def gradients_of(module):
-    return {name: sum(array.asnumpy() for array in arrays) for name, arrays in zip(
-        module._exec_group.param_names, module._exec_group.grad_arrays)}
+        group = self.module._exec_group
+        return {name: sum(array.asnumpy() for array in arrays)
+                for name, arrays in zip(group.param_names, group.grad_arrays)}

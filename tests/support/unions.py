@@ -22,12 +22,6 @@ def full_gradient(problem, weights, batch_size):
         np.arange(len(problem.features)), batch_size)
 
 
-def norm_of(problem, weights, wd=0.):
-    """Return the largest component of the gradient of the mean objective over all rows."""
-    return max(np.abs(value + wd * weights[name] * name.endswith('weight')).max()
-               for name, value in full_gradient(problem, weights, 1).items())
-
-
 def batches_of_all(sizes, batch_size=8, filled_up=True):
     """Return the rows of each step of all workers in an epoch, the last ones as Module has them."""
     shards = [begin + np.array(batches_of(size, batch_size))
@@ -48,10 +42,12 @@ def assert_module(results, problem, sizes, batch_size=8, alpha=1, wd=0., **given
     """Check five epochs of `fit` with two from a snapshot to the next; return the weights."""
     at_snapshot, expected = (train_on_union(problem, sizes, batch_size, epochs, 2, alpha=alpha,
                                             wd=wd, **given) for epochs in (4, 5))
+    norm = max(np.abs(value + wd * at_snapshot[name] * name.endswith('weight')).max()
+               for name, value in full_gradient(problem, at_snapshot, 1).items())
     for result in results:
         assert_close(result['weights'], expected)
         if alpha and 'proximal' not in given:
-            np.testing.assert_allclose(result['norm'], norm_of(problem, at_snapshot, wd), rtol=1e-5)
+            np.testing.assert_allclose(result['norm'], norm, rtol=1e-5)
     assert len({result['norm'] for result in results}) == 1
     return expected
 

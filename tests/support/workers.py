@@ -18,7 +18,7 @@ from pathlib import Path
 import mxnet as mx
 
 from gluon_workers import fit_gluon  # noqa: F401
-from problems import Problem, SparseProblem, rows_of_batch
+from problems import Problem, SparseProblem, prepared, rows_of_batch
 from sequences import Sequences
 from shards import error_of, problem_of, shard_of, weights_of
 from svrg_optimization import SVRGModule
@@ -141,9 +141,7 @@ def install_two(kvstore, kinds):
         module, optimizer = problem.module(), 'newton_cg'
         if kind == 'plain':
             module, optimizer = mx.mod.Module(problem.symbol, label_names=('label',)), 'sgd'
-        shard = problem.iterator()
-        module.bind(shard.provide_data, shard.provide_label)
-        module.init_params()
+        prepared(module, problem.iterator())
         message = error_of(functools.partial(module.init_optimizer, kvstore, optimizer))
     return message
 
