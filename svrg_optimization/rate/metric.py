@@ -63,7 +63,7 @@ class Block:
         self.decays, self.dtype = decays, dtype
         self.is_invariant = self.sums_up = is_invariant
         self.largest_gradient = largest_gradient
-        mean, spread = moments
+        mean, spread = moments.mean, moments.spread
         # About 0 without a bias. A decayed bias does not follow the mean all the way.
         self._about = about = 1. if len(names) == 1 else decays[1] / (1 + decays[1])
         self.mean, self.last = mean * (1 - about), 1. if about == 1 else math.sqrt(1 + decays[1])
@@ -167,13 +167,16 @@ class Block:
     def spreads(self, weights, bias=None):
         """Return the square of each output's norm about its mean, in M; of one that joins all.
 
-        All are joined where the loss does not see what they have in common.
+        All are joined where the loss does not see what they have in common. Where layers share
+        the weight it is that of the layer with the least.
         """
-        means = weights @ self.moments.mean
         if self.is_invariant:
-            weights, means = weights - weights.mean(axis=0), means - means.mean()
-        outputs = self.moments.times(weights) + self.decays[0] * weights
-        return self._joined((weights * outputs).sum(axis=1) + self._about * np.square(means))
+            weights = weights - weights.mean(axis=0)
+        about, parts = (0., self.moments.parts) if self.moments.parts else (
+            self._about, [self.moments])
+        return np.min([self._joined(
+            (weights * part.times(weights)).sum(axis=1)
+            + about * np.square(weights @ part.mean)) for part in parts], axis=0)
 
     def lengths(self, rows, last=None):
         """Return the square of each output's norm of what `whiten` returns, joined likewise."""

@@ -23,10 +23,29 @@ class Moments(NamedTuple):
     spread : numpy.ndarray
         The covariances C. Of many columns fewer rows R with C = R^T R, or with many rows the
         variances alone. A sparse input of many columns has mean squares there, and means of 0.
+    parts : tuple of Moments
+        Those of each layer, where several share their weight.
     """
 
     mean: np.ndarray
     spread: np.ndarray
+    parts: tuple = ()
+
+    @classmethod
+    def joined(cls, parts, shares):
+        """Return the Moments of all rows, given those of some and which part of all these are."""
+        if len(parts) == 1:
+            return parts[0]
+        mean = sum(share * part.mean for share, part in zip(shares, parts))
+        rows = [math.sqrt(share) * np.vstack([part.spread, part.mean - mean])
+                for share, part in zip(shares, parts) if part.has_rows]
+        if len(rows) == len(parts) and sum(map(len, rows)) < len(mean):
+            return cls(mean, np.vstack(rows), tuple(parts))
+        is_full = parts[0].spread.ndim == 2 and not rows
+        return cls(mean, sum(share * (
+            part.spread + np.outer(part.mean - mean, part.mean - mean) if is_full
+            else part.variances + np.square(part.mean - mean))
+            for share, part in zip(shares, parts)), tuple(parts))
 
     @property
     def has_rows(self):
@@ -71,18 +90,22 @@ class InputMoments:
     def add(self, batch):
         """Add the inputs of a batch.
 
-        Layers that share their weight have the rows of all. Biases that layers share, or that
-        differ where the weight is shared, are joined to none.
+        Layers that share their weight have the rows of all: those of a few are parts of the
+        Moments. Biases that layers share, or that differ where the weight is shared, are joined to
+        none.
         """
         found = self._reference.inputs_of_weights(batch, self._a_pass)
         layers = {layer for layer, *_ in found}
         self.names.update(name for layer in layers for name in layer[:2] if name)
         uses = collections.Counter(name for layer in layers for name in layer[:2])
+        counts = collections.Counter()
         for layer, inputs, *factors in found:
             if max(uses[layer.weight], uses[layer.bias]) > 1:
                 layer = layer._replace(bias=None)
             columns = self._reference.weights()[layer.weight][0].shape[layer.axis]
-            origin, *sums = self._sums.get(layer, (None, 0, 0., 0.))
+            key = layer, min(counts[layer], NUMBERS // columns ** 2)
+            counts[layer] += 1
+            origin, *sums = self._sums.get(key, (None, 0, 0., 0.))
             is_sparse = getattr(inputs, 'stype', '') == 'csr' and columns > COLUMNS
             if not is_sparse:
                 rows = inputs if isinstance(inputs, np.ndarray) else inputs.asnumpy()
@@ -107,23 +130,23 @@ class InputMoments:
                 total = weights @ rows
                 if factors:
                     rows *= np.sqrt(weights)[:, None]
-                self._keep(layer, np.sqrt(weights), rows)
+                self._keep(key, np.sqrt(weights), rows)
                 # NumPy computes one half of a matrix times its own transpose.
                 found = weights.sum(), total, (
                     rows.T @ rows if columns <= COLUMNS else np.square(rows).sum(axis=0))
-            self._sums[layer] = (origin, *map(sum, zip(sums, found)))
+            self._sums[key] = (origin, *map(sum, zip(sums, found)))
 
-    def _keep(self, layer, roots, rows):
+    def _keep(self, key, roots, rows):
         """Keep rows, and the roots of their weights, of many columns as long as they are few."""
-        kept, columns = self._rows[layer], rows.shape[1]
+        kept, columns = self._rows[key], rows.shape[1]
         kept.append((roots, rows))
         count = sum(len(some) for some, _ in kept)
         if columns <= COLUMNS or count > COLUMNS or count * columns > NUMBERS:
             kept.clear()
 
-    def _spread(self, layer, count, mean, variances, workers):
+    def _spread(self, key, count, mean, variances, workers):
         """Return rows whose products are the covariances if all of some weight are here."""
-        kept, origin = self._rows[layer], self._sums[layer][0]
+        kept, origin = self._rows[key], self._sums[key][0]
         here = sum((roots @ roots for roots, _ in kept), 0.)
         if workers.allreduce_max([float(not math.isclose(here, count))])[0]:
             return variances
@@ -149,11 +172,14 @@ class InputMoments:
             outer = np.outer if square.ndim == 2 else np.multiply
             squares.append((0, 0 * origin, square + outer(total, by) + outer(by, total)
                             + count * outer(by, by)))
-        found = {}
-        for (layer, (origin, _, _, square)), part, central in zip(
+        found = collections.defaultdict(list)
+        for (key, (origin, _, _, square)), part, central in zip(
                 self._sums.items(), totals, summed(squares)):
             if part[0]:
                 mean, spread = part[1:1 + origin.size] / part[0], central[1 + origin.size:].reshape(
                     square.shape) / part[0]
-                found[layer] = Moments(mean, self._spread(layer, part[0], mean, spread, workers))
-        return found
+                found[key[0]].append((
+                    Moments(mean, self._spread(key, part[0], mean, spread, workers)), part[0]))
+        return {layer: Moments.joined(*zip(*(
+            (each, count / sum(count for _, count in parts)) for each, count in parts)))
+                for layer, parts in found.items()}

@@ -22,7 +22,8 @@ def state_of(learned):
         'metric': {
             'shapes': [[name, list(shape)] for name, shape in metric.shapes.items()],
             'multipliers': metric.multipliers,
-            'blocks': [[list(block.names), block.axis, *block.moments, block.decays, block.dtype,
+            'blocks': [[list(block.names), block.axis, *block.moments[:2],
+                        [list(part[:2]) for part in block.moments.parts], block.decays, block.dtype,
                         block.is_invariant, block.sums_up, block.largest_gradient]
                        for block in metric.blocks],
             'unseen': [list(each) for each in metric.unseen], 'common': metric.common}}
@@ -46,8 +47,8 @@ def learned_of(state, names):
     return learned
 
 
-def _block(names, axis, mean, spread, decays, dtype, is_invariant, sums_up, largest_gradient):
-    block = Block(names, axis, Moments(mean, spread), decays, dtype, is_invariant,
+def _block(names, axis, mean, spread, parts, decays, dtype, is_invariant, sums_up, largest_gradient):
+    block = Block(names, axis, Moments(mean, spread, tuple(Moments(*part) for part in parts)), decays, dtype, is_invariant,
                   largest_gradient)
     block.sums_up = sums_up
     return block
