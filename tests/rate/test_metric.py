@@ -10,17 +10,25 @@ import pytest
 
 from dense_metric import block_of, dense, metric_of, moments_of, of_all_outputs
 from svrg_optimization.core.front_end import Layer, Workers
-from svrg_optimization.rate.basis import Vectors
+from svrg_optimization.rate import moments
+from svrg_optimization.rate.learned import Learned
 from svrg_optimization.rate.metric import Block, blocks_of
 from svrg_optimization.rate.moments import COLUMNS, InputMoments, Moments
+from svrg_optimization.rate.saved import learned_of, state_of
+from svrg_optimization.rate.secant_pairs import SecantPairs
 
 RNG = np.random.RandomState(0)
 ROWS = RNG.normal(size=(50, 4)) @ RNG.normal(size=(4, 4)) + [0, 1, -2, 5]
+FEW = np.random.RandomState(0).normal(size=(7, 12)) + np.arange(12)  # fewer than columns
+RAW = FEW * np.logspace(-3, 3, 12)
 OUTPUTS = 3
 LAYER = Layer('weight', 'bias', 1)
-
-
-DECAYS = [(0.,), (0.3,), (0., 0.), (0.3, 0.), (0.3, 0.2)]
+WIDE = {'plain': FEW, 'raw': RAW, 'equal rows': FEW[[0, 1, 2, 0, 1, 2, 3]],
+        'constant columns': np.column_stack([FEW[:, 2:], np.full(7, 3.), np.zeros(7)]),
+        'one column each': np.eye(7, 12)}
+# Rows, and what is kept of them.
+INPUTS = {**{kind: (ROWS, kind) for kind in ('covariances', 'variances')},
+          **{name: (rows, 'rows') for name, rows in WIDE.items()}}
 
 
 def of_variances(rows, decays):
@@ -36,23 +44,29 @@ def of_variances(rows, decays):
 
 @pytest.mark.parametrize('axis', [0, 1])
 @pytest.mark.parametrize('multiplier', [1., 2.5])
-@pytest.mark.parametrize('decays', DECAYS)
-@pytest.mark.parametrize('matrix_of', [dense, of_variances])
-def test_the_variables_are_those_of_the_dense_matrix(matrix_of, decays, multiplier, axis):
-    metric = metric_of(block_of(ROWS, decays, axis, is_full=matrix_of is dense), multiplier)
-    matrix = of_all_outputs(metric, matrix_of(ROWS, decays))
-    weights, gradient = RNG.normal(size=(2, metric.size))
+@pytest.mark.parametrize('inputs, decays', [
+    (inputs, decays) for inputs, (_, kind) in INPUTS.items()
+    for decays in ((0.,), (0., 0.), (0.3,), (1e-7, 0.), (0.3, 0.), (0.3, 0.2))
+    if decays[0] or kind != 'rows'])  # without a decay that matrix has no inverse
+def test_the_variables_are_those_of_the_dense_matrix(inputs, decays, multiplier, axis):
+    rows, kind = INPUTS[inputs]
+    metric = metric_of(block_of(rows, decays, axis, kind=kind), multiplier)
+    matrix = of_all_outputs(metric, (of_variances if kind == 'variances' else dense)(rows, decays))
+    weights, moved = RNG.normal(size=(2, metric.size))
+    gradient, scale = matrix @ moved, np.sqrt(np.diag(matrix))
     whitened, pulled = metric.whiten(weights), metric.pull(gradient)
+    tolerance = 1e-8 if kind == 'rows' else 1e-9
     for found, expected in (
             (whitened @ whitened, weights @ matrix @ weights),
-            (pulled @ pulled, gradient @ np.linalg.solve(matrix, gradient)),
-            (pulled @ whitened, gradient @ weights),
-            (metric.push(whitened), weights), (metric.unpull(pulled), gradient),
-            (metric.push(pulled), np.linalg.solve(matrix, gradient)),
-            (metric.unpull(whitened), matrix @ weights)):
-        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
-    assert isinstance(metric.blocks[0].basis, Vectors) == (matrix_of is dense)
-    diagonal = np.diag(of_all_outputs(metric, dense(ROWS, decays)))
+            (pulled @ pulled, gradient @ moved), (pulled @ whitened, gradient @ weights),
+            (metric.push(whitened), weights), (metric.unpull(pulled) / scale, gradient / scale),
+            (metric.unpull(whitened) / scale, matrix @ weights / scale),
+            (matrix @ metric.push(pulled) / scale, gradient / scale)):
+        np.testing.assert_allclose(found, expected, rtol=tolerance,
+                                   atol=tolerance * np.abs(expected).max())
+    parts = abs(gradient) @ abs(np.array([metric.pull(one) for one in np.eye(metric.size)]))
+    assert (abs(metric.sizes(gradient)) >= (1 - 1e-12) * parts).all()
+    diagonal = np.diag(of_all_outputs(metric, dense(rows, decays)))
     expected = metric.arrays((multiplier * diagonal) ** -0.5)
     for name, roots in metric.diagonal(-0.5).items():
         np.testing.assert_allclose(roots + 0 * expected[name], expected[name], rtol=1e-12)
@@ -62,11 +76,13 @@ def test_the_variables_are_those_of_the_dense_matrix(matrix_of, decays, multipli
 
 @pytest.mark.parametrize('is_invariant', [False, True])
 @pytest.mark.parametrize('decays', [(0.3,), (0.3, 0.)])
-def test_a_distance_is_that_of_the_output_that_is_farthest(decays, is_invariant):
+@pytest.mark.parametrize('inputs', ['covariances', 'raw'])
+def test_a_distance_is_that_of_the_output_that_is_farthest(inputs, decays, is_invariant):
     """Beside its spread; a softmax has one spread for all, and other parameters count for each."""
-    metric = metric_of(block_of(ROWS, decays, is_invariant=is_invariant))
+    rows, kind = INPUTS[inputs]
+    metric = metric_of(block_of(rows, decays, is_invariant=is_invariant, kind=kind))
     weights, move = RNG.normal(size=(2, metric.size))
-    matrix = of_all_outputs(metric, dense(ROWS, decays))
+    matrix = of_all_outputs(metric, dense(rows, decays))
     places = metric.arrays(np.arange(metric.size))
     if is_invariant:
         for part in [metric.arrays(move)[name] for name in metric.blocks[0].names]:
@@ -79,8 +95,8 @@ def test_a_distance_is_that_of_the_output_that_is_farthest(decays, is_invariant)
         lengths.append(only @ matrix @ only)
         weight = metric.arrays(weights)['weight']
         weight = weight[number] - is_invariant * weight.mean(axis=0)
-        spreads.append(weight @ (ROWS.T @ ROWS / 50 if len(decays) == 1 else np.cov(
-            ROWS.T, bias=True)) @ weight + 0.3 * weight @ weight)
+        spreads.append(weight @ (rows.T @ rows / len(rows) if len(decays) == 1 else np.cov(
+            rows.T, bias=True)) @ weight + 0.3 * weight @ weight)
     if is_invariant:
         lengths, spreads = [sum(lengths)], [sum(spreads)]
     rest = metric.arrays(move)
@@ -112,18 +128,43 @@ def test_what_a_softmax_does_not_see_is_found_and_none_of_chance():
             assert bool(np.abs(method(shared)).max() > 1e-9) == is_seen
 
 
-@pytest.mark.parametrize('is_full', [True, False])
-def test_a_column_that_varies_by_less_than_its_rounding_is_not_resolved(is_full):
-    variances = ROWS.var(axis=0)
+@pytest.mark.parametrize('kind', ['covariances', 'variances'])
+def test_a_column_that_varies_by_less_than_its_rounding_is_not_resolved(kind):
+    spread = ROWS.var(axis=0) if kind == 'variances' else np.diag(ROWS.var(axis=0))
     for about, is_resolved in (1e17, False), (1e14, True):
-        block = Block(['weight', 'bias'], 1, Moments(
-            np.array([about, 0, 0, 0]), np.diag(variances) if is_full else variances), [0., 0.],
-            'float32')
+        block = Block(['weight', 'bias'], 1, Moments(np.array([about, 0, 0, 0]), spread), [0., 0.],
+                      'float32')
         assert block.resolved.sum() == 3 + is_resolved
     for wd in 1e-3, 1e-7:  # large beside the columns, and so small that these are scaled
-        block = block_of(np.column_stack([ROWS, np.full(50, 3.)]), (wd, 0.), is_full=is_full,
+        block = block_of(np.column_stack([ROWS, np.full(50, 3.)]), (wd, 0.), kind=kind,
                          dtype='float32')
         assert block.resolved.sum() == 4
+
+
+@pytest.mark.parametrize('decays', [(0.,), (0., 0.), (1e-7, 0.), (0.3,), (0.3, 0.2)])
+@pytest.mark.parametrize('inputs', WIDE)
+def test_directions_outside_of_the_rows_do_not_count(inputs, decays):
+    rows = WIDE[inputs]
+    metric = metric_of(block_of(rows, decays, kind='rows'))
+    left = 1. if len(decays) == 1 else decays[1] / (1 + decays[1])
+    varying = np.vstack([(rows - rows.mean(axis=0)) / np.sqrt(7),
+                         np.sqrt(left) * rows.mean(axis=0)])
+    scale = np.sqrt(np.square(varying).sum(axis=0)) if not decays[0] else np.ones(12)
+    scale[scale == 0] = 1.
+    within = np.linalg.pinv(varying / scale, rcond=1e-10) @ (varying / scale)
+    move = RNG.normal(size=metric.size)
+    seen = metric.resolved(metric.whiten(move), move, {})
+    pushed = metric.push(seen)
+    expected, found = (metric.arrays(each)['weight'] for each in (move, pushed))
+    np.testing.assert_allclose(found * scale, expected * scale @ within.T,
+                               atol=1e-9 * np.abs(expected * scale).max())
+    rank = np.linalg.matrix_rank(varying / scale, 1e-9)
+    assert metric.blocks[0].resolved.sum() == rank
+    if inputs != 'raw':  # eigenvalues of so different covariances are rounding
+        assert block_of(rows, decays).resolved.sum() == rank
+    # Their lengths are those of the dense matrix.
+    matrix = of_all_outputs(metric, dense(rows, decays))
+    np.testing.assert_allclose(seen @ seen, pushed @ matrix @ pushed, rtol=1e-7)
 
 
 @pytest.mark.parametrize('is_softmax', [False, True])
@@ -182,6 +223,18 @@ def test_moments_are_those_of_all_rows(stype, columns, axis, is_weighted, offset
     np.testing.assert_allclose(found.times(np.eye(columns)), expected.spread, rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.parametrize('most, numbers, kind', [
+    (7, 7 * 12, 'rows'), (7, 7 * 12 - 1, 'variances'), (6, 1000, 'variances'),
+    (3, 1000, 'variances'), (12, 1000, 'covariances')])
+def test_rows_are_kept_while_they_are_few(monkeypatch, most, numbers, kind):
+    """Else there are the variances; up to some columns the covariances."""
+    monkeypatch.setattr(moments, 'COLUMNS', most)
+    monkeypatch.setattr(moments, 'NUMBERS', numbers)
+    found, expected = input_moments([FEW[:3], FEW[3:6], FEW[6:]], 12), moments_of(FEW, kind)
+    np.testing.assert_allclose(found.spread, expected.spread, atol=1e-12)
+    np.testing.assert_allclose(found.variances, FEW.var(axis=0), rtol=1e-12)
+
+
 @pytest.mark.parametrize('columns', [4, COLUMNS + 1])
 def test_workers_have_the_moments_of_all_of_them(columns):
     """Their means differ, about which each adds its own rows up."""
@@ -203,23 +256,33 @@ def test_workers_have_the_moments_of_all_of_them(columns):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         found = pool.map(lambda rank, part: input_moments([part], columns, workers=OfTwo(rank)),
                          range(2), (rows[:40], rows[40:]))
-    expected = moments_of(rows, columns <= COLUMNS)
+    expected = moments_of(rows, 'covariances' if columns <= COLUMNS else 'variances')
     for each in found:
         np.testing.assert_allclose(each.mean, expected.mean, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(each.spread, expected.spread, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize('is_full', [True, False])
-def test_a_metric_is_that_of_its_rows_in_any_order(is_full):
+@pytest.mark.parametrize('inputs', ['covariances', 'variances', 'raw'])
+def test_a_metric_is_that_of_its_rows_in_any_order(inputs):
     """A resume on other data begins anew: scaled, shifted, or other rows of as many."""
-    metric = metric_of(block_of(ROWS, (0.1, 0.), is_full=is_full))
-    others = np.random.RandomState(3).permutation(ROWS)
-    shuffled = np.column_stack([others[:, 0], ROWS[:, 1:]])  # the same means and variances
-    for rows, is_like in ((ROWS, True), (others, True), (1.001 * ROWS, False), (ROWS[:25], False),
-                          (ROWS + [0, 0, 1e-3, 0], False), (np.tile(ROWS, 2), False),
-                          (shuffled, not is_full)):
-        assert metric.is_of({LAYER: moments_of(rows, is_full)}) == is_like
-    assert not metric.is_of({LAYER._replace(weight='another'): moments_of(ROWS, is_full)})
+    rows, kind = INPUTS[inputs]
+    metric = metric_of(block_of(rows, (0.1, 0.), kind=kind))
+    others = np.random.RandomState(3).permutation(rows)
+    shuffled = np.column_stack([others[:, 0], rows[:, 1:]])  # the same means and variances
+    shift = np.eye(1, rows.shape[1], 2) * 1e-3
+    for given, is_like in ((rows, True), (others, True), (1.001 * rows, False),
+                           (rows[::2], False), (rows + shift, False), (np.tile(rows, 2), False),
+                           (shuffled, kind != 'covariances')):
+        assert metric.is_of({LAYER: moments_of(given, kind)}) == is_like
+    assert not metric.is_of({LAYER._replace(weight='another'): moments_of(rows, kind)})
+
+
+def test_a_file_has_the_rows_that_are_few():
+    learned = Learned(pairs=SecantPairs(40, 1., 2), metric=metric_of(
+        block_of(RAW, (0.1, 0.), kind='rows')))
+    again, vector = learned_of(state_of(learned), {}).metric, RNG.normal(size=learned.metric.size)
+    assert again.blocks[0].moments.has_rows
+    np.testing.assert_array_equal(again.whiten(vector), learned.metric.whiten(vector))
 
 
 # The blocks of a model

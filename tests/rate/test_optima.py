@@ -71,6 +71,22 @@ CASES = {
     '400 columns': Case(Problem('logistic', RNG.normal(size=(1000, 400)) + 2, (
         CHANCE > 0) * 1., 1e-2))}
 
+# More columns than those whose covariances are used, and fewer rows.
+def wide(loss, is_raw):
+    rng = np.random.RandomState(0)
+    rows = rng.normal(size=(600, 1025))
+    scores = rows @ rng.normal(size=1025) / 16
+    targets = scores + 0.3 * rng.normal(size=600) if loss == 'squares' else (
+        scores + rng.logistic(size=600) > 0) * 1.
+    if is_raw:
+        rows = rows * 10 ** rng.uniform(-1, 1, 1025) + 10 * rng.normal(size=1025)
+    wd = {'squares': 1e-3, 'logistic': 0.3}[loss] * rows.var(axis=0).mean()
+    return Case(Problem(loss, rows, targets, wd, batch=100), passes=60, within=1e-4)
+
+
+CASES.update({'wide, %s, raw %d' % (loss, is_raw): wide(loss, is_raw)
+              for loss in ('squares', 'logistic') for is_raw in (False, True)})
+
 # Tables of several units.
 PEOPLE = np.column_stack([
     RNG.randint(18, 90, 400), RNG.lognormal(10, 0.7, 400), RNG.lognormal(7, 1, 400),
@@ -125,6 +141,11 @@ CASES.update({
     'Lasso of far rows': squares(rows=MANY + 5, dtype='float64', strength=0.1, passes=40),
     'intercept hidden': Case(Problem('squares', np.linspace(1, 1000, 200)[:, None], 3 * np.linspace(
         1, 1000, 200) + 14 + CHANCE[:200]), False, 10, given=sgd(1e-7))})
+
+# The mean of the targets hides their spread, and the rounding of the objective is told.
+CASES.update({'targets about %g' % mean: Case(Problem(
+    'squares', NORMAL[:300], mean + (NORMAL @ [1., 2, 3, 4] + 0.01 * CHANCE)[:300]), None,
+    words=r'\+-') for mean in (7.4e4, 7.4e5, 7.4e6)})
 
 # To the floor of the precision.
 SMALL, NOISE = MANY[:64], np.random.RandomState(3).normal(size=64)
@@ -301,6 +322,8 @@ def check(front_end, case, epochs):
     rounding = np.finfo(problem.dtype).eps * np.sqrt(
         (np.square(rows).sum(axis=0) * weight ** 2).sum() + len(rows) * np.square(bias).sum())
     assert by.full_objective == pytest.approx(after, rel=1e-5, abs=rounding)
+    if case.words == r'\+-':
+        assert abs(by.result.objective - after) <= by.result.rounding
     if start:
         before = objective(**{name: value.asnumpy().astype('f8') for name, value in start.items()})
         assert after <= before + 1e-7 * abs(before)

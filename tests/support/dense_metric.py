@@ -6,11 +6,12 @@ from svrg_optimization.rate.metric import Block, Metric
 from svrg_optimization.rate.moments import Moments
 
 
-def moments_of(rows, is_full=True):
+def moments_of(rows, kind='covariances'):
+    """Return the Moments: covariances, or variances alone, or as many rows."""
     mean = rows.mean(axis=0)
-    centred = rows - mean
-    return Moments(mean, centred.T @ centred / len(rows) if is_full
-                   else np.square(centred).mean(axis=0))
+    centred = (rows - mean) / np.sqrt(len(rows))
+    return Moments(mean, {'covariances': centred.T @ centred, 'rows': centred,
+                          'variances': np.square(centred).sum(axis=0)}[kind])
 
 
 def block_of(rows, decays, axis=1, dtype='float64', is_invariant=False, **how):
@@ -44,14 +45,6 @@ def of_all_outputs(metric, of_output):
         chosen = np.array([*row, last] if len(block.names) == 2 else row)
         matrix[np.ix_(chosen, chosen)] = of_output / metric.multipliers['weight']
     return matrix
-
-
-def inverse_of(block):
-    """Return the inverse of M of one output, by the gradients that a Block gets."""
-    columns, biases = len(block.mean), len(block.names) - 1
-    return np.array([np.concatenate([np.ravel(part) for part in block.push(*block.pull(
-        one[None, :columns], one[columns:] if biases else None)) if part is not None])
-        for one in np.eye(columns + biases)])
 
 
 def by_bfgs(matrix, pairs):

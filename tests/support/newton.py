@@ -64,8 +64,11 @@ def outputs_at_optimum(loss, rows, targets, decay, bias=True):
             curvature = (inputs * np.maximum(bends, 1e-9)[:, np.newaxis]).T @ inputs / mean
         gradient = errors.T @ inputs / mean + decays * weights
         curvature += np.diag(np.tile(decays, outputs)) + 1e-13 * np.eye(len(curvature))
-        step, length = np.linalg.lstsq(curvature, gradient.ravel(), rcond=1e-12)[0], 1.
-        step = step.reshape(weights.shape)
+        if len(curvature) > 1000:  # with a decay
+            step = np.linalg.solve(curvature, gradient.ravel())
+        else:
+            step = np.linalg.lstsq(curvature, gradient.ravel(), rcond=1e-12)[0]
+        step, length = step.reshape(weights.shape), 1.
         while value(weights - length * step) > value(weights) and length > 1e-9:
             length /= 2
         weights = weights - length * step
