@@ -45,23 +45,18 @@ def trainer_of(epochs, *given):
 
 
 @pytest.mark.parametrize('train', [module_of, trainer_of])
-@pytest.mark.parametrize('epochs, patience, trained', [(6, 3, 5), (4, 3, 4), (6, 1, 3)])
-def test_it_ends_with_the_weights_of_the_best_epoch(train, epochs, patience, trained):
-    stopping, seen, weights = train(epochs, 'min', patience)
-    assert len(seen) == trained and (stopping.best, stopping.best_epoch) == (2, 1)
+@pytest.mark.parametrize('epochs, mode, patience, trained, best', [
+    (6, 'min', 3, 5, 1), (4, 'min', 3, 4, 1), (6, 'min', 1, 3, 1), (6, 'max', 2, 3, 0)])
+def test_it_ends_with_the_weights_of_the_best_epoch(train, epochs, mode, patience, trained, best):
+    stopping, seen, weights = train(epochs, mode, patience)
+    assert len(seen) == trained and (stopping.best, stopping.best_epoch) == (VALUES[best], best)
     result = stopping._model.result
     is_early = trained < epochs
     assert (result.reason, result.epochs) == (
         'stopped early' if is_early else 'epochs used up', trained)
     assert not is_early or str(result).startswith('training was stopped early (')
-    np.testing.assert_array_equal(weights, seen[1])
-    assert not any(np.array_equal(weights, each) for each in seen[2:])
-
-
-def test_large_values_may_be_better():
-    stopping, seen, weights = module_of(6, 'max', 2)
-    assert len(seen) == 3 and stopping.best == 3
-    np.testing.assert_array_equal(weights, seen[0])
+    np.testing.assert_array_equal(weights, seen[best])
+    assert not any(np.array_equal(weights, each) for each in seen[best + 1:])
 
 
 def test_other_errors_pass_and_change_no_weights():
