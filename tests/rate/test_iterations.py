@@ -1,19 +1,15 @@
 """'newton_cg' in all front ends: an epoch is an iteration, whose end callbacks see."""
 
 import logging
-import os
 import re
-import signal
 import warnings
-from pathlib import Path
 
 import mxnet as mx
 import numpy as np
 import pytest
 
 from blocks import Blocks, train_epochs, weights_of
-from problems import TWO_DEVICES, Problem
-from processes import LIGHT, run_python
+from problems import Problem
 from sequences import Sequences
 from svrg_optimization import EarlyStopping, SVRGModule
 from svrg_optimization.proximal import L1
@@ -164,31 +160,6 @@ def test_at_the_optimum_callbacks_are_called_once(front_end, tmp_path):
             np.testing.assert_array_equal(weights[name], value)
 
 
-def killed(front_end, folder):
-    """Train in a process of its own, which is killed at the end of its fourth epoch."""
-    def kill(epoch):
-        if epoch == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    globals()[front_end]('softmax', Path(folder)).fit(8, at_end=kill)
-
-
-@pytest.mark.exact_data
-@pytest.mark.process
-@pytest.mark.parametrize('front_end', [
-    ByModule, pytest.param(ByGluon, marks=pytest.mark.slow)])
-def test_a_training_that_is_killed_goes_on_to_the_same_bits(front_end, tmp_path):
-    status = run_python('-c', 'import sys; from test_iterations import killed; '
-                        'killed(*sys.argv[1:])', front_end.__name__, tmp_path,
-                        paths=[LIGHT, os.path.dirname(__file__)])
-    assert status.returncode == -signal.SIGKILL, status.stderr
-    unbroken, resumed = front_end().fit(8), front_end(folder=tmp_path).load(3).fit(8, 3)
-    for name, value in unbroken.weights().items():
-        np.testing.assert_array_equal(resumed.weights()[name], value)
-    assert resumed.trains.full_objective == unbroken.trains.full_objective
-    assert len(resumed.seen) == len(unbroken.seen) - 3 > 1
-
-
 @both
 def test_early_stopping_ends_between_two_iterations(front_end):
     training, values = front_end(), iter([3., 2., 2.5, 0.])
@@ -211,18 +182,10 @@ def test_a_call_by_hand_makes_an_iteration(front_end):
         objective = trains.full_objective
 
 
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_steps_are_refused(context):
-    problem = Problem()
-    module = problem.fit(problem.module(context=context), 1, optimizer='newton_cg')
-    module.forward_backward(next(iter(problem.iterator())))
-    with pytest.raises(RuntimeError, match=SAYS):
-        module.update()
-    problem = Blocks()
-    trainer = problem.trainer(problem.net(), optimizer='newton_cg', settings={})
-    batch = next(iter(problem.loader()))
-    for step in (trainer.step, trainer.update):
-        trainer.backward(*batch)
+def test_steps_of_a_trainer_are_refused():
+    training = ByGluon()
+    for step in training.trains.step, training.trains.update:
+        training.trains.backward(*next(iter(training.data)))
         with pytest.raises(RuntimeError, match=SAYS):
             step(10)
 
@@ -263,6 +226,32 @@ def test_a_tol_that_cannot_be_checked_is_told_once_at_the_beginning(front_end):
         train(training)
     assert sum('tol' in str(each.message) for each in told) == 1
     assert training.trains.result.epochs == 3
+
+
+def test_data_that_can_be_read_once_are_refused():
+    training = ByGluon()
+    with pytest.raises(ValueError, match='train_data must be read several times with newton_cg'):
+        training.trains.update_full_grads(iter(list(training.data)))
+    assert_unchanged(training)
+
+
+class Interrupted(mx.io.NDArrayIter):
+    """Is interrupted as soon as the weights have moved."""
+
+    def iter_next(self):
+        if self.has_moved():
+            raise KeyboardInterrupt
+        return super().iter_next()
+
+
+def test_an_interrupted_trial_leaves_the_weights_of_before():
+    training = ByModule().fit(1)
+    before, data = training.weights(), training.problem.iterator(cls=Interrupted)
+    data.has_moved = lambda: any((value != before[name]).any()
+                                 for name, value in training.weights().items())
+    with pytest.raises(KeyboardInterrupt):
+        training.trains.update_full_grads(data)
+    assert not data.has_moved()
 
 
 def test_momentum_has_no_effect_which_is_told_once():
