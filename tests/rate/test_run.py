@@ -8,7 +8,7 @@ import pytest
 
 from blocks import Blocks, train_epochs
 from pairs import in_pairs
-from problems import TWO_DEVICES, Problem, SparseProblem, libsvm_iter
+from problems import TWO_DEVICES, Problem, SparseProblem
 from svrg_optimization import SVRGModule
 
 
@@ -164,13 +164,3 @@ def test_the_advice_names_what_keeps_it_from_convergence(data, advice):
             problem.module(tol=1e-9).fit(problem.iterator(**data), eval_metric=[], num_epoch=3)
     lacks = 'passes' in advice
     assert lacks == any('train_data leaves out other rows' in str(one.message) for one in caught)
-
-
-def test_the_advice_names_rows_that_a_file_iterator_leaves_out(tmp_path):
-    """Three rows more each pass: with round_batch MXNet begins after those that it padded with."""
-    problem = Problem('softmax', rows=437)
-    train_data = libsvm_iter(problem, tmp_path / 'rows')
-    module = problem.module(tol=1e-9)
-    module.bind(train_data.provide_data, [mx.io.DataDesc('label', (10,))])
-    with pytest.warns(UserWarning, match='converge .*: passes had other rows, .* batch_size'):
-        module.fit(train_data, eval_metric=[], num_epoch=2)
