@@ -228,6 +228,14 @@ def test_a_tol_that_cannot_be_checked_is_told_once_at_the_beginning(front_end):
     assert training.trains.result.epochs == 3
 
 
+def test_training_begins_near_0_where_the_objective_is_less():
+    """Where weights saturate a softmax, a first step would not come down so far."""
+    training = ByModule()
+    training.problem.weights = {name: 100 * value for name, value in (
+        training.problem.weights.items())}
+    assert training.fit(1).trains.full_objective <= 1.001 * np.log(3)
+
+
 def test_data_that_can_be_read_once_are_refused():
     training = ByGluon()
     with pytest.raises(ValueError, match='train_data must be read several times with newton_cg'):
