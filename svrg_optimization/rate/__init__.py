@@ -1,7 +1,7 @@
 """The optimizer 'newton_cg', and whether training has converged: a map of the folder.
 
 Front ends call `Run` and `take`. The door to their models is `Objective`. Behind it all is
-mathematics on vectors: tests/support/quadratic.py has an objective in NumPy.
+mathematics on vectors.
 
 | file | what it does |
 |---|---|
@@ -15,6 +15,7 @@ mathematics on vectors: tests/support/quadratic.py has an objective in NumPy.
 | `learned`, `saved` | the state: all that is learned; its form in a file |
 | `composite` | the path with proximal operators |
 | `metric`, `moments`, `basis` | the variables, and what makes them: the inputs, and eigenvectors |
+| `unseen` | what the loss does not see, as what outputs of a softmax have in common |
 | `secant_pairs` | the matrix H |
 | `optimizer` | 'newton_cg' as an optimizer of MXNet: checks its arguments, and makes no steps |
 | `result`, `words` | what a snapshot has found, and the sentence of it, with advice |

@@ -1,7 +1,6 @@
 """The door to a model, its data and its workers: the function that is minimised, as rate/ sees it.
 
-All else that learns, judges or moves is mathematics on NumPy's vectors. It takes an
-Objective, or what has its methods: tests/support/quadratic.py has the smallest one.
+All else that learns, judges or moves is mathematics on NumPy's vectors, and takes an Objective.
 """
 
 import contextlib

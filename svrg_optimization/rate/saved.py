@@ -47,8 +47,9 @@ def learned_of(state, names):
     return learned
 
 
-def _block(names, axis, mean, spread, parts, decays, dtype, is_invariant, sums_up, largest_gradient):
-    block = Block(names, axis, Moments(mean, spread, tuple(Moments(*part) for part in parts)), decays, dtype, is_invariant,
-                  largest_gradient)
+def _block(names, axis, mean, spread, parts, decays, dtype, is_invariant, sums_up,
+           largest_gradient):
+    moments = Moments(mean, spread, tuple(Moments(*part) for part in parts))
+    block = Block(names, axis, moments, decays, dtype, is_invariant, largest_gradient)
     block.sums_up = sums_up
     return block

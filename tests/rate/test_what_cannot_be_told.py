@@ -231,7 +231,8 @@ def not_convex(place):
 @pytest.mark.parametrize('make, given, least', [
     *((shared, part, 1e-5) for part in ('weight', 'bias')), (added, 1, 1e-5), (added, -1, 1e-5),
     (siamese, None, 1e-5), *((few_rows, dtype, 1e-6) for dtype in ('float32', 'float64')),
-    (own_rate, 0.01, 1e-5), (own_rate, 100, 1e-5), (beside_softmax, 0.01, 1e-6), *((ordinal, seed, 1e-4) for seed in range(4)),
+    (own_rate, 0.01, 1e-5), (own_rate, 100, 1e-5), (beside_softmax, 0.01, 1e-6),
+    *((ordinal, seed, 1e-4) for seed in range(4)),
     *((rare_class, seed, 1e-8) for seed in range(4)),
     *((not_convex, place, 1e-5) for place in range(3))])
 def test_models_of_other_forms_end_at_their_optimum(make, given, least):
