@@ -115,15 +115,20 @@ def test_what_cannot_be_trained_is_refused(of_two):
         assert all('needs horovod.mxnet.init() before it' in message for message in messages)
 
 
+def test_three_ranks_train_on_all_rows(tmp_path):
+    sizes = [27, 30, 25]
+    found = run_checks(tmp_path, [('module', 'fit', of_module(sizes))], horovodrun, 3, 'horovod')
+    assert_weights_of_module(found['module'], sizes)
+
+
 def by_mpirun(*script, workers):
     return started([MPIRUN, '--bind-to', 'none', '-np', workers, sys.executable, *script],
                    **AS_ROOT)
 
 
-def test_mpirun_starts_three_ranks_that_train_on_all_rows(tmp_path):
+def test_mpirun_starts_ranks_that_train_on_all_rows(tmp_path):
     if not (MPIRUN and 'True' in printed_by('-c', 'import horovod.mxnet as hvd; '
                                             'print(hvd.mpi_built())')):
         pytest.skip('needs mpirun, and Horovod with MPI: make horovod')
-    sizes = [27, 30, 25]
-    found = run_checks(tmp_path, [('module', 'fit', of_module(sizes))], by_mpirun, 3, 'horovod')
-    assert_weights_of_module(found['module'], sizes)
+    found = run_checks(tmp_path, [('module', 'fit', of_module(SIZES))], by_mpirun, 2, 'horovod')
+    assert_weights_of_module(found['module'], SIZES)
