@@ -67,8 +67,8 @@ class Noise(NamedTuple):
         if are_alike.any():
             alike = objective.point_of_batch(metric, metric.scaled_by_outputs(
                 -about_mean, are_alike.astype(float)))
-            are_alike = are_alike & (alike.objective - here.objective <= epsilon * abs(
-                here.objective))
+            is_lower = not alike.objective - here.objective <= epsilon * abs(here.objective)
+            are_alike = are_alike & (not objective.agree(is_lower))
         return cls(of_batch, rounding, of_outputs, are_alike)
 
 
