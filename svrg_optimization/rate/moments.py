@@ -32,10 +32,11 @@ class Moments(NamedTuple):
     parts: tuple = ()
 
     @classmethod
-    def joined(cls, parts, shares):
-        """Return the Moments of all rows, given those of some and which part of all these are."""
+    def joined(cls, parts, counts):
+        """Return the Moments of all rows, given those of some and how many these are."""
         if len(parts) == 1:
             return parts[0]
+        shares = np.array(counts) / sum(counts)
         mean = sum(share * part.mean for share, part in zip(shares, parts))
         rows = [math.sqrt(share) * np.vstack([part.spread, part.mean - mean])
                 for share, part in zip(shares, parts) if part.has_rows]
@@ -180,6 +181,4 @@ class InputMoments:
                     square.shape) / part[0]
                 found[key[0]].append((
                     Moments(mean, self._spread(key, part[0], mean, spread, workers)), part[0]))
-        return {layer: Moments.joined(*zip(*(
-            (each, count / sum(count for _, count in parts)) for each, count in parts)))
-                for layer, parts in found.items()}
+        return {layer: Moments.joined(*zip(*parts)) for layer, parts in found.items()}

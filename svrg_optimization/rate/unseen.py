@@ -17,28 +17,29 @@ from .metric import ROUNDED
 
 def find_unseen(objective, metric, dtype):
     """Let a metric know what the loss does not see, at its first snapshot."""
-    find_invariant(objective, metric, objective.point_of_batch(metric) if metric.blocks else None)
-    _find_biases(objective, metric, dtype)
-    if objective.agree(_sees_far_away(objective, metric, dtype)):
+    here = objective.point_of_batch(metric) if metric.blocks else None
+    find_invariant(objective, metric, True, here)
+    _find_biases(objective, metric, dtype, here)
+    if objective.agree(here is not None and _sees_far_away(objective, metric, dtype, here)):
         metric.see_all()
 
 
-def find_invariant(objective, metric, of_batch=None):
+def find_invariant(objective, metric, is_first=False, of_batch=None):
     """Find blocks that are invariant; near an optimum only the gradient of a batch tells."""
-    is_first, has_operator = of_batch is not None, bool(objective.mean_gradient.proximal)
+    has_operator = bool(objective.mean_gradient.proximal)
     for point in filter(None, (of_batch, objective.point(metric))):
         metric.find_invariant(point.slopes, is_first, has_operator)
         is_first = False
 
 
-def _sees_far_away(objective, metric, dtype):
-    """Tell whether the gradient along what is not seen differs on both sides of the weights.
+def _sees_far_away(objective, metric, dtype, here):
+    """Tell whether the gradient along what is not seen differs on both sides of a Point.
 
     They are as far as rounding of the outputs allows. Errors of a loss are alike on both sides.
     """
-    here, move = objective.point_of_batch(metric), np.random.RandomState(0).normal(size=metric.size)
+    move = np.random.RandomState(0).normal(size=metric.size)
     move = move - metric.seen_by_loss(move)
-    if here is None or not move.any():
+    if not move.any():
         return False
     far = metric.spread(here.weights) + (
         np.linalg.norm(metric.pull(here.gradient)) / objective.units)
@@ -52,7 +53,7 @@ def _sees_far_away(objective, metric, dtype):
         ROUGHLY * precision_of(dtype) * np.linalg.norm(metric.sizes(here.slopes)))
 
 
-def _find_biases(objective, metric, dtype):
+def _find_biases(objective, metric, dtype, here):
     """Let a metric know along which sums of biases the loss is constant.
 
     Those are a bias, the sum or difference of two, and what all outputs have in common in one, as
@@ -62,10 +63,9 @@ def _find_biases(objective, metric, dtype):
     mean_gradient, weights = objective.mean_gradient, {block.names[0] for block in metric.blocks}
     biases = [name for name in metric.shapes
               if name not in weights and not mean_gradient.decays[name]]
-    here = objective.point_of_batch(metric) if biases and weights else None
-    of_batch = _slopes(metric, here) if here else {}
+    of_batch = _slopes(metric, here) if here and biases else {}
     sizes = {name: np.linalg.norm(part) for name, part in of_batch.items()}
-    least = min(map(sizes.get, weights)) if here else 0.
+    least = min(map(sizes.get, weights)) if of_batch else 0.
     if mean_gradient.proximal or objective.agree(not least > 0):
         return
     of_all, precision = _slopes(metric, objective.point(metric)), ROUNDED * precision_of(dtype)
