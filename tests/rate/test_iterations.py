@@ -236,6 +236,7 @@ def test_training_begins_near_0_where_the_objective_is_less():
     assert training.fit(1).trains.full_objective <= 1.001 * np.log(3)
 
 
+@pytest.mark.exact_data
 def test_data_that_can_be_read_once_are_refused():
     training = ByGluon()
     with pytest.raises(ValueError, match='train_data must be read several times with newton_cg'):
